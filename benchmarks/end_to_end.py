@@ -4,11 +4,13 @@ at most 128 tokens, GRPO, one policy, full weights.
     python benchmarks/end_to_end.py --model smollm2          one GPU, SmolLM2-135M-Instruct, bf16 (TRL: pip install trl)
     python benchmarks/end_to_end.py --model tiny --quick     a CPU: only checks that it runs
     python benchmarks/end_to_end.py --model FOLDER --json table.json
+    python benchmarks/end_to_end.py --model FOLDER --cold    only the cold start: a new program up to its first step
 
 Both use the same model, prompts per step, replies per prompt, length limit, learning rate and reward; everything else
 in TRL keeps its default. The first steps of each (compilation, graphs, allocation) are left out, and the result is the
 median of the others. Replies whose group is all right or all wrong have no gradient, so Interplay does not compute
-them; the second row for Interplay computes every reply anyway.
+them; the second row for Interplay computes every reply anyway. The cold start is measured twice: first with no compiled
+kernel on the disk, then with those that the first program compiled.
 """
 
 from __future__ import annotations
@@ -16,9 +18,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
 import re
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -34,11 +39,12 @@ from interplay.training.trainer import Observer, Trainer
 RECIPE = Path(__file__).parents[1] / "recipes" / "sums" / "grpo.toml"
 
 
-def ours(model: str, steps: int, tokens: int, tasks: int, every: bool) -> list[dict[str, float]]:
+def ours(model: str, steps: int, tokens: int, tasks: int, every: bool, changes: list[str]) -> list[dict[str, float]]:
     overrides = [
         f"algorithm.entropy={1e-12 if every else 0.0}",
         f'policies.solver.base="{model}"', f"train.steps={steps}", f"sampling.max_tokens={tokens}", "train.lr=1e-6",
         f"rollout.tasks={tasks}", "checkpoint.every=100000", "records.episodes_per_step=0", "records.tensorboard=off",
+        *changes,
     ]  # fmt: skip
     out: list[dict[str, float]] = []
     last = time.perf_counter()
@@ -57,6 +63,39 @@ def ours(model: str, steps: int, tokens: int, tasks: int, every: bool) -> list[d
         trainer.train()
         trainer.close()
     return out
+
+
+def first_step(model: str, tokens: int, tasks: int, spawned: float) -> None:
+    """In a new program: train one step, and print when each part was done, in seconds since the program was started."""
+    at = {"imported": time.time() - spawned}
+    changes = [f'policies.solver.base="{model}"', "train.steps=1", f"sampling.max_tokens={tokens}"]
+    changes += [f"rollout.tasks={tasks}", "records.tensorboard=off"]
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(resolve(load(RECIPE, changes)), Path(folder))
+        at["loaded"] = time.time() - spawned
+        trainer.observer = Observer(stepped=lambda *_: at.update(stepped=time.time() - spawned))
+        trainer.train()
+        trainer.close()
+    print(json.dumps(at))
+
+
+def cold(model: str, quick: bool) -> dict[str, dict[str, float]]:
+    """Two starts: without compiled kernels, and with those that the first start compiled."""
+    found = {}
+    with tempfile.TemporaryDirectory() as kernels:
+        for name in ("nothing compiled", "kernels compiled"):
+            command = [sys.executable, __file__, "--model", model, "--first-step", str(time.time())]
+            env = {**os.environ, "TRITON_CACHE_DIR": kernels}
+            done = subprocess.run(
+                [*command, *(["--quick"] if quick else [])], env=env, check=True, capture_output=True, text=True
+            )
+            at = found[name] = json.loads(done.stdout.strip().splitlines()[-1])
+            print(
+                f"cold start, {name}: imported after {at['imported']:.1f} s, model and engine ready after "
+                f"{at['loaded']:.1f} s, first step done after {at['stepped']:.1f} s",
+                flush=True,
+            )
+    return found
 
 
 def trl(model: str, steps: int, tokens: int, tasks: int) -> list[dict[str, float]]:
@@ -103,23 +142,30 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--trl-steps", type=int, default=6, help="0 leaves TRL out")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to our recipe: stream.probe=0"
+    )
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--cold", action="store_true", help="measure only the cold start")
+    parser.add_argument("--first-step", type=float, metavar="TIME", help=argparse.SUPPRESS)
     parser.add_argument("--json", metavar="PATH")
     args = parser.parse_args()
     tokens, tasks = (8, 4) if args.quick else (128, 32)
+    if args.first_step is not None:
+        return first_step(args.model, tokens, tasks, args.first_step)
     folder = locate(args.model, 0)
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     print(f"{hardware}, torch {torch.__version__}, {args.model}: {8 * tasks} replies of at most {tokens} tokens a step")
-    table: dict[str, Any] = {"hardware": hardware, "torch": torch.__version__}
-    ways = {"interplay": False, "interplay, every reply computed": True}
+    table: dict[str, Any] = {"hardware": hardware, "torch": torch.__version__, "cold": cold(folder, args.quick)}
+    ways = {} if args.cold else {"interplay": False, "interplay, every reply computed": True}
     medians = {}
     for name, every in ways.items():
-        steps = table[name] = ours(folder, args.steps, tokens, tasks, every)
+        steps = table[name] = ours(folder, args.steps, tokens, tasks, every, args.set)
         kept = steps[3:-1]  # the last one also writes the checkpoint
         medians[name] = statistics.median(m["seconds"] for m in kept)
         rate = statistics.median(m["tokens"] / m["seconds"] for m in kept)
         print(f"{name}: {medians[name]:.3f} s a step ({rate:,.0f} sampled tokens/s)", flush=True)
-    if args.trl_steps:
+    if args.trl_steps and not args.cold:
         theirs = trl(folder, args.trl_steps, tokens, tasks)
         b = statistics.median(m["seconds"] for m in theirs[1:])
         table |= {"trl": theirs, "ratios": {name: b / a for name, a in medians.items()}}

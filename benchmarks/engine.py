@@ -2,6 +2,7 @@
 
     python benchmarks/engine.py                      one GPU: Qwen2.5 shapes with random weights, bf16
     python benchmarks/engine.py --quick              a CPU: the tiny model, fp32
+    python benchmarks/engine.py --vllm               also vLLM, offline, with the same weights of every shape
     python benchmarks/engine.py --json table.json    also write the table as JSON
     python benchmarks/engine.py --profile            only: where every microsecond of a decoding step goes
 
@@ -9,7 +10,8 @@ floor = max(weight bytes / bandwidth, 2·N·B / matmul rate) + cache bytes / ban
 context; both rates are measured at the start of the same run. Every row has 256 prompt tokens and 256 new tokens, at
 temperature 1 and with log-probs, and is the best of two runs (three with --quick). On a GPU, two new programs first
 start an engine each. The second one uses the kernels that the first one compiled, so the difference is the cost of
-compiling.
+compiling. vLLM runs in a process of its own (`vllm_rate.py`), with --vllm-python and --vllm-path where it is installed
+elsewhere; its rows are with and without log-probs.
 """
 
 from __future__ import annotations
@@ -243,6 +245,31 @@ class Bench:
         print(f"tree of K = 8 over 32 prompts of {length}: {computed:,} prompt tokens computed, {seconds:.2f} s")
         assert computed == 32 * length
 
+    def vllm(self, shape: str, batches: list[int], args: argparse.Namespace) -> dict[str, Any]:
+        """Add vLLM's rows for one shape; return its version and how long it took to start."""
+        model = build(shape, self.device, self.dtype)
+        with tempfile.TemporaryDirectory() as folder:
+            model.config._attn_implementation = "sdpa"
+            model.generation_config = GenerationConfig()
+            model.save_pretrained(folder)
+            if self.device == "cuda":
+                model.to("cpu")
+                torch.cuda.empty_cache()
+            script = os.path.join(os.path.dirname(__file__), "vllm_rate.py")
+            options = ["--batches", ",".join(map(str, batches)), "--tokens", str(self.new)]
+            path = os.pathsep.join(filter(None, [args.vllm_path, os.environ.get("PYTHONPATH", "")]))
+            # -P: the folder of the script has a file vllm.py, which would hide the package
+            command = [args.vllm_python or sys.executable, "-P", script, folder, *options]
+            done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+        if done.returncode:
+            print(f"{shape}: vLLM did not run: {(done.stderr.strip().splitlines() or ['no output'])[-1]}", flush=True)
+            return {}
+        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        for row in found["rows"]:
+            what = f"vLLM {found['version']}" + ("" if row["logprobs"] else ", no log-probs")
+            self.add(shape, what, row["batch"], row["seconds"], model)
+        return {"version": found["version"], "start": found["start"], "installed": args.vllm_installed}
+
     def transformers(self, shape: str, batch: int, continuous: bool) -> None:
         model = build(shape, self.device, self.dtype)
         model.set_attn_implementation("sdpa")
@@ -324,6 +351,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the tiny model on a CPU")
     parser.add_argument("--shapes", default="0.5B,1.5B,7B")
     parser.add_argument("--no-transformers", action="store_true")
+    parser.add_argument("--vllm", action="store_true", help="measure vLLM in the same run, for all shapes")
+    parser.add_argument("--vllm-python", metavar="PATH", help="the Python that has vLLM; default: this one")
+    parser.add_argument("--vllm-path", metavar="FOLDER", default="", help="a folder that has vLLM, put on PYTHONPATH")
+    parser.add_argument("--vllm-installed", default="not said", metavar="TEXT", help="how vLLM was installed, to print")
     parser.add_argument("--json", metavar="PATH")
     parser.add_argument("--profile", action="store_true", help="only print where the time of a decoding step goes")
     parser.add_argument("--batch", type=int, help="with --profile: requests at a time")
@@ -344,16 +375,21 @@ def main() -> None:
         print(f"0.5B in a new program: weights {warm['weights']:.1f} s, then the first 8 replies after ", end="")
         print(f"{warm['replies']:.1f} s; {cold['replies'] - warm['replies']:.1f} s more where none is compiled yet")
     print(f"{'shape':5} {'what':28} {'batch':>6} {'tokens/s':>12} {'ms/step':>9} {'floor':>7}")
+    sizes_of = lambda shape: [64] if shape == "tiny" else [256, 1024] if shape == "0.5B" else [256]  # noqa: E731
     if bench.device == "cpu":
         bench.engine("tiny", [64], adapters=True)
         if not args.no_transformers:
             bench.transformers("tiny", 64, continuous=False)
     else:
         for shape in args.shapes.split(","):
-            bench.engine(shape, [256, 1024] if shape == "0.5B" else [256], adapters=shape == "0.5B")
+            bench.engine(shape, sizes_of(shape), adapters=shape == "0.5B")
             torch.cuda.empty_cache()
         if not args.no_transformers:
             bench.transformers("0.5B", 256, continuous=True)
+    if args.vllm:
+        shapes = ["tiny"] if bench.device == "cpu" else args.shapes.split(",")
+        table["vllm"] = {shape: bench.vllm(shape, sizes_of(shape), args) for shape in shapes}
+        print(f"vLLM was installed: {args.vllm_installed}")
     if args.json:
         table["lines"] = [asdict(line) for line in bench.lines]
         with open(args.json, "w", encoding="utf-8") as file:

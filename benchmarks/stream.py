@@ -8,9 +8,9 @@
 waits for the tool of another one, with `stream.max_staleness` of 0, 1 and 2. In the fourth all episodes wait for the
 slowest tool (`stream.deterministic`). The first three steps of each arm and the last one are left out.
 
-`learning` trains the tic-tac-toe demo with max_staleness 0 and 1 on each seed. It compares the share of points (a win
-counts 1, a draw 0.5) against both opponents of the demo after training: the mean and the 95% interval over the seeds,
-paired.
+`learning` trains tic-tac-toe by self-play with max_staleness 0 and 1 on each seed. It compares the share of points (a
+win counts 1, a draw 0.5) against both opponents of the recipe after training: the mean and the 95% interval over the
+seeds, paired.
 
 Both use `algorithm.correction = "tis"` in every arm, because stale tokens need it.
 """
@@ -103,7 +103,7 @@ def final_score(seed: int, staleness: int, extra: list[str]) -> float:
     """The share of points that the demo wins after training, in per cent."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", "from interplay.cli.main import main; main()", "train"]
-        command += [str(ROOT / "recipes" / "tictactoe" / "demo.toml"), "--run", folder, f"seed={seed}"]
+        command += [str(ROOT / "recipes" / "tictactoe" / "l1.toml"), "--run", folder, f"seed={seed}"]
         command += [f"stream.max_staleness={staleness}", "algorithm.correction=tis"]
         command += ["eval.before=false", "eval.every=0"]
         command += ["checkpoint.every=1000", "records.tensorboard=off", "records.episodes_per_step=0", *extra]

@@ -61,6 +61,8 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         ("unknown key 'trian' in the recipe", "known:", "Did you mean 'train'?"),
     ),
     ("unknown key", BASE, ("train.step=3",), ("unknown key 'step' in [train]", "Did you mean 'steps'?")),
+    ("key of the recipe's top", BASE, ("train.seed=3",), ("'seed' in [train]", "Did you mean 'seed' at the top")),
+    ("key of another table", BASE, ("train.temperature=1",), ("'temperature' in", "mean 'sampling.temperature'")),
     ("unknown key of a policy", BASE, ("policies.player.bse=x",), ("'bse' in [policies.player]", "mean 'base'?")),
     (
         "unknown key in a list of tables",

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 def test_recipes_of_the_package_are_found_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load("recipes/tictactoe/demo.toml", ["seed=4"]).seed == 4
-    with pytest.raises(ConfigError, match=r"recipe 'recipes/tictactoe/dmeo.toml' does not exist"):
+    with pytest.raises(ConfigError, match=r"dmeo.toml' does not exist.* mean 'recipes/tictactoe/demo.toml'"):
         load("recipes/tictactoe/dmeo.toml")
     own = tmp_path / "recipes" / "tictactoe" / "demo.toml"
     own.parent.mkdir(parents=True)

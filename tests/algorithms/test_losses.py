@@ -73,7 +73,7 @@ def test_entropy_and_kl_terms() -> None:
     loss.backward()
     assert loss.item() == pytest.approx(-0.5 * 0.7 + 0.1 * 0.5 * 4)
     assert float(logp.grad) == pytest.approx(0.1 * 2)  # type: ignore[arg-type]
-    assert metrics["kl_ref"] == pytest.approx(2.0) and metrics["entropy"] == pytest.approx(0.7)
+    assert metrics["kl_ref"].item() == pytest.approx(2.0) and metrics["entropy"].item() == pytest.approx(0.7)
 
 
 def test_metrics_say_how_far_the_policy_went() -> None:
@@ -81,8 +81,8 @@ def test_metrics_say_how_far_the_policy_went() -> None:
     logp = torch.tensor([math.log(1.5), math.log(1.5), 0.0, 0.0])
     targets = Targets(torch.tensor([1.0, -1.0, 1.0, 0.0]), torch.zeros(4), torch.full((4,), 0.25))
     _, metrics = policy_loss(targets, Outputs(logp, torch.zeros(4)), 0.2, 0.2, None, 0.0, 0.0)
-    assert metrics["clip_share"] == pytest.approx(0.25)
-    assert metrics["kl_old"] == pytest.approx(0.5 * (1 / 1.5 - 1 + math.log(1.5)), abs=1e-6)
+    assert metrics["clip_share"].item() == pytest.approx(0.25)
+    assert metrics["kl_old"].item() == pytest.approx(0.5 * (1 / 1.5 - 1 + math.log(1.5)), abs=1e-6)
 
 
 @pytest.mark.parametrize("kl", [0.0, 0.3])
@@ -97,7 +97,7 @@ def test_losses_add_up_over_micro_batches(kl: float) -> None:
         loss, metrics = settings.loss(
             Targets(advantages[part], old[part], weights[part].abs(), reference), Outputs(new[part], entropy[part])
         )
-        return loss.item(), metrics
+        return loss.item(), {k: v.item() for k, v in metrics.items()}
 
     whole, left, right = cut(slice(None)), cut(slice(0, 5)), cut(slice(5, None))
     assert whole[0] == pytest.approx(left[0] + right[0], rel=1e-5)
@@ -175,7 +175,7 @@ def test_the_correction_multiplies_the_objective() -> None:
     logp = torch.zeros(1, requires_grad=True)
     targets = Targets(torch.ones(1), torch.zeros(1), torch.ones(1), rollout_logprobs_N=torch.tensor([-math.log(4)]))
     loss, metrics = policy_loss(targets, Outputs(logp, torch.zeros(1)), 0.2, 0.2, None, 0.0, 0.0, correction="tis")
-    assert loss.item() == pytest.approx(-2.0) and metrics["correction"] == pytest.approx(2.0)
+    assert loss.item() == pytest.approx(-2.0) and metrics["correction"].item() == pytest.approx(2.0)
 
 
 def test_kl_estimates() -> None:

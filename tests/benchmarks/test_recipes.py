@@ -11,9 +11,18 @@ MODULE = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "recipes.
 def test_the_table_has_a_row_for_every_recipe_and_no_path_of_this_machine() -> None:
     measured = {"seconds": 125.0, "steps": 60, "step": 1.5, "peak": 3 << 29, "needed": 5 << 20, "device": "cpu"}
     lacking = {"why": "data file '/data/me/gsm8k/train.jsonl' does not exist; run a | b."}
-    text = MODULE["table"]({"tictactoe/demo": measured, "math/pair": lacking})
+    large = {"untimed": MODULE["NO_GPU"], "steps": 200, "needed": 3 << 30, "device": "cuda"}
+    text = MODULE["table"]({"tictactoe/demo": measured, "math/pair": lacking, "math/debate": large})
     assert "| `tictactoe/demo` | 2 min | 60 | 1.5 s | 5 MiB | 1.5 GiB |" in text
+    assert "| `math/debate` | needs a GPU; not timed here | 200 |  | 3.0 GiB |  |" in text
     assert "| `math/pair` | data file '…/train.jsonl' does not exist; run a \\| b. |" in text
+
+
+def test_recipes_with_models_that_need_a_gpu_are_told_apart() -> None:
+    found = MODULE["recipes"]()
+    assert "rlhf/smollm2/story" in found and not any("experiment" in name for name in found)
+    assert MODULE["tiny"](found["tictactoe/demo"]) and MODULE["tiny"](found["vision/fusion"])
+    assert not MODULE["tiny"](found["math/pair"]) and not MODULE["tiny"](found["rlhf/gpt_judge"])
 
 
 def test_a_recipe_that_is_refused_is_listed_with_its_sentence(tmp_path: Path) -> None:

@@ -75,6 +75,22 @@ def test_the_time_of_a_run_is_scaled_up_from_a_few_steps() -> None:
     assert takes["peak"] > 2**26
 
 
+def test_memory_of_a_run_on_a_gpu_is_estimated_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    done = CliRunner().invoke(app, ["train", RECIPE, "device=cuda", "--dry-run", "--json", "--memory"])
+    found = json.loads(done.stdout)
+    assert found["memory"]["needed"] > 0 and found["memory"]["available"] is None
+    assert found["missing"] == ["a CUDA device (device is 'cuda')"]
+    assert isinstance(done.exception, ConfigError) and "a CUDA device" in str(done.exception)
+
+
+def test_a_rehearsal_trains_also_what_is_frozen_at_first() -> None:
+    less = ["rollout.tasks=1", "warmstart.episodes=20", "eval.games=1", "train.steps=10"]
+    frozen = ["policies.player.base=tiny-16x1", "policies.player.frozen=[[0,5]]"]
+    done = CliRunner().invoke(app, ["train", RECIPE, *less, *frozen, "device=cpu", "--dry-run", "--time", "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["time"]["steps"] == 10
+
+
 def test_a_run_that_does_not_fit_is_refused_with_a_value_that_fits() -> None:
     wanted = ["train", RECIPE, "device=cpu", "--dry-run", "--memory"]
     done = CliRunner().invoke(app, [*wanted, "train.micro_batch_tokens=9000000000"])

@@ -10,66 +10,30 @@ from typing import Any
 
 import pytest
 import torch
-from runs import make, rows
+from fleets import RECIPE, Watched, assert_nothing_lost, measured, play
+from runs import make
 from safetensors.torch import load_file
 
 from interplay.config import parse
-from interplay.distributed.cluster import RolloutFleet
 from interplay.distributed.layout import layout
+from interplay.distributed.worker import RolloutWorker
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
-from interplay.training.trainer import Trainer
 
-RECIPE: dict[str, Any] = {
-    "name": "cluster",
-    "env": {"name": "tictactoe", "brief": True},
-    "policies": {"player": {"base": "tiny-16x1"}},
-    "seats": "player",
-    "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}],
-    "algorithm": {"name": "grpo", "group": 2, "correction": "tis"},
-    "sampling": {"max_tokens": 2, "legal": True},
-    "rollout": {"tasks": 4},
-    "train": {"steps": 3, "lr": 1e-2},
-    "eval": {"opponents": ["bot:random"]},
-    "records": {"tensorboard": "off"},
-    "checkpoint": {"every": 1, "keep": 100},
-}
 WORKERS = "cluster.rollout_workers="
 
 
-class Dying(RolloutFleet):
+class Dying(Watched):
     """A fleet whose first worker is killed when it has got the weights of the second step."""
-
-    updates = 0
 
     async def sync(self) -> None:
         await super().sync()
-        self.updates += 1
         if self.updates == 2:
             os.kill(await self.workers[0].pid.remote(), signal.SIGKILL)
 
 
-def play(folder: Path, *overrides: str, fleet: type[RolloutFleet] = RolloutFleet) -> Trainer:
-    """A run with rollout workers."""
-    trainer = make(folder, RECIPE, *overrides)
-    trainer.make_fleet = fleet
-    try:
-        trainer.train()
-    finally:
-        trainer.close()
-    return trainer
-
-
 def weights(folder: Path, step: int = 3) -> dict[str, torch.Tensor]:
     return load_file(folder / "checkpoints" / f"step-{step:06d}" / "policies" / "player" / "model.safetensors")
-
-
-def measured(folder: Path) -> list[dict[str, Any]]:
-    """The metrics, less what only one kind of run has."""
-    return [
-        {k: v for k, v in row.items() if k != "prompt_tokens_saved" and not k.startswith("cluster/")}
-        for row in rows(folder)
-    ]
 
 
 @pytest.mark.slow
@@ -78,22 +42,19 @@ def test_one_worker_gives_the_bits_of_a_run_without_one_also_when_it_is_killed(t
     trainer = make(tmp_path / "alone", RECIPE)
     trainer.train()
     trainer.close()
-    killed = play(tmp_path / "one", f"{WORKERS}1", fleet=Dying)
-    assert killed.fleet is not None and killed.fleet.lost == 1
+    assert play(tmp_path / "one", RECIPE, f"{WORKERS}1", fleet=Dying).lost == 1
     assert measured(tmp_path / "one") == measured(tmp_path / "alone")
     alone = weights(tmp_path / "alone")
     assert all(torch.equal(alone[name], found) for name, found in weights(tmp_path / "one").items())
-    assert all(row["episodes_failed"] == 0 for row in rows(tmp_path / "one"))
+    assert_nothing_lost(tmp_path / "one")
 
 
 @pytest.mark.slow
 def test_two_workers_play_the_same_tasks_with_the_same_seeds_and_may_run_ahead(tmp_path: Path, nodes: Any) -> None:
-    trainer = play(tmp_path / "two", f"{WORKERS}2", "train.steps=2")
-    again = play(tmp_path / "again", f"{WORKERS}2", "train.steps=2", "stream.max_staleness=1")
-    assert trainer.fleet is not None and again.fleet is not None
+    play(tmp_path / "two", RECIPE, f"{WORKERS}2", "train.steps=2")
+    play(tmp_path / "again", RECIPE, f"{WORKERS}2", "train.steps=2", "stream.max_staleness=1")
     for folder in ("two", "again"):
-        found = rows(tmp_path / folder)
-        assert len(found) == 2 and all(row["player/gap"] < 1e-4 and row["episodes"] == 8 for row in found)
+        assert_nothing_lost(tmp_path / folder, steps=2)
         last = [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()][-1]
         shares = [v for k, v in last.items() if k.startswith(("cluster/idle/", "cluster/engine_idle/"))]
         assert len(shares) == 5 and all(0 <= share <= 1 for share in shares)  # two workers and the learner
@@ -104,19 +65,15 @@ def test_two_workers_play_the_same_tasks_with_the_same_seeds_and_may_run_ahead(t
 def test_a_lost_node_costs_a_worker_and_no_episode(tmp_path: Path, nodes: Any) -> None:
     """The second node is killed before a step is played, and another one joins."""
 
-    class Losing(RolloutFleet):
-        updates = 0
-
+    class Losing(Watched):
         async def sync(self) -> None:
             await super().sync()
-            self.updates += 1
             if self.updates == 2:
                 nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
                 nodes.add_node(num_cpus=1)
 
-    trainer = play(tmp_path, f"{WORKERS}2", fleet=Losing)
-    assert trainer.fleet is not None and trainer.fleet.lost == 1
-    assert [(row["step"], row["episodes"]) for row in rows(tmp_path)] == [(1, 8), (2, 8), (3, 8)]
+    assert play(tmp_path, RECIPE, f"{WORKERS}2", fleet=Losing).lost == 1
+    assert_nothing_lost(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -139,3 +96,18 @@ def test_the_plan_of_a_cluster_lists_its_processes_without_starting_any() -> Non
     found = {row.what.split(" (")[0]: row for row in layout(resolve(parse(RECIPE, [f"{WORKERS}3", *shared])))}
     assert {name: row.count for name, row in found.items()} == {"the run": 1, "learner ranks": 4, "rollout workers": 3}
     assert all(row.memory > 0 and row.gpus == 0 for row in found.values())
+
+
+def test_a_cluster_with_gpus_is_planned_on_a_machine_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    wanted = ["device=cuda", f"{WORKERS}2", "cluster.worker_gpus=0.5", "train.shard=fsdp", "cluster.learners=2"]
+    found = {row.what.split(" (")[0]: row for row in layout(resolve(parse(RECIPE, wanted)))}
+    assert {name: row.gpus for name, row in found.items()} == {"the run": 1, "learner ranks": 1, "rollout workers": 0.5}
+
+
+def test_with_engines_apart_a_worker_loads_no_weights() -> None:
+    given = parse(RECIPE, [f"{WORKERS}1", "cluster.engines=1", "policies.player.adapter={rank=2}"])
+    worker = RolloutWorker(given.model_dump(), engines=[object()])
+    assert {p.device.type for m in worker.team.members.values() for p in m.loaded.model.parameters()} == {"meta"}
+    rows = {row.what: row for row in layout(resolve(given))}
+    assert rows["rollout workers"].memory == 0 < rows["engines"].memory

@@ -3,65 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fleets import ONE_WORKER, RECIPE, Watched, assert_nothing_lost, measured, play
+from rich.console import Console
 from runs import make, rows
 from vllm_fake import fake_vllm
 
+from interplay.cli.session import Session
 from interplay.config import parse
 from interplay.distributed.cluster import RolloutFleet
 from interplay.distributed.engine_actor import EngineActor
 from interplay.distributed.holder import NewWeights
+from interplay.distributed.rank_actors import RankActors
 from interplay.engines.engine import Request, Sampling
 from interplay.errors import ResourceError
+from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
-
-RECIPE: dict[str, Any] = {
-    "name": "failures",
-    "env": {"name": "tictactoe", "brief": True},
-    "policies": {"player": {"base": "tiny-16x1"}},
-    "seats": "player",
-    "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}],
-    "algorithm": {"name": "grpo", "group": 2, "correction": "tis"},
-    "sampling": {"max_tokens": 2, "legal": True},
-    "rollout": {"tasks": 4},
-    "train": {"steps": 3, "lr": 1e-2},
-    "eval": {"opponents": ["bot:random"], "before": False, "after": False},
-    "records": {"tensorboard": "off"},
-    "checkpoint": {"every": 1, "keep": 100},
-    "cluster": {"rollout_workers": 1, "worker_cpus": 0.0},
-}
-
-
-class Watched(RolloutFleet):
-    """Counts its updates."""
-
-    updates = 0
-
-    async def sync(self) -> None:
-        await super().sync()
-        self.updates += 1
-
-
-def play(folder: Path, *overrides: str, fleet: type[RolloutFleet] = RolloutFleet) -> RolloutFleet:
-    trainer = make(folder, RECIPE, *overrides)
-    trainer.make_fleet = fleet
-    try:
-        trainer.train()
-    finally:
-        trainer.close()
-    assert isinstance(trainer.fleet, RolloutFleet)
-    return trainer.fleet
-
-
-def assert_nothing_lost(folder: Path) -> None:
-    found = rows(folder)
-    assert [(row["step"], row["episodes"], row["episodes_failed"]) for row in found] == [(n, 8, 0) for n in (1, 2, 3)]
-    assert all(row["player/gap"] < 1e-4 for row in found)
+from interplay.training.sharded import ShardedLearner
+from interplay.training.trainer import Trainer
 
 
 @pytest.mark.slow
@@ -75,7 +44,7 @@ def test_a_lost_engine_is_replaced_and_others_serve_its_requests(tmp_path: Path,
             for actor in self.engines.actors[: {2: 1, 3: 2}.get(self.updates, 0)]:
                 os.kill(await actor.pid.remote(), signal.SIGKILL)
 
-    fleet = play(tmp_path, "cluster.engines=2", fleet=Killing)
+    fleet = play(tmp_path, ONE_WORKER, "cluster.engines=2", fleet=Killing)
     assert fleet.engines.lost == 3 and fleet.crew.lost == 0
     assert_nothing_lost(tmp_path)
 
@@ -86,7 +55,7 @@ def test_an_engine_samples_on_a_vllm_server_and_ends_when_an_update_fails(nodes:
     import ray
 
     with fake_vllm() as fake:
-        recipe = parse(RECIPE, ["cluster.engines=1", "engine.kind=vllm", f"engine.url={fake.url}"])
+        recipe = parse(ONE_WORKER, ["cluster.engines=1", "engine.kind=vllm", f"engine.url={fake.url}"])
         actor = ray.remote(EngineActor).options(num_cpus=0).remote(recipe.model_dump())
         request = Request(("task", 0), (5, 6, 7), 9, Sampling(0.7, 8, (2,)))
         assert ray.get(actor.generate.remote("player", request)).tokens == fake.reply
@@ -97,6 +66,98 @@ def test_an_engine_samples_on_a_vllm_server_and_ends_when_an_update_fails(nodes:
         fake.failing.add("/collective_rpc")
         with pytest.raises(ray.exceptions.RayActorError):
             ray.get(actor.update.remote(weights))
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path, nodes: Any) -> None:
+    class Stopping(Watched):
+        """The worker is stopped, not ended: it takes neither episodes nor weights. The next call has 5 seconds; the
+        worker that takes its place may need longer to start."""
+
+        hurry = False
+
+        async def sync(self) -> None:
+            await super().sync()
+            if self.updates == 2:
+                os.kill(await self.workers[0].pid.remote(), signal.SIGSTOP)
+                self.hurry = True
+                await super().sync()
+
+        async def _limited(self, call: Any) -> Any:
+            limit, self.hurry = (5.0 if self.hurry else self.section.worker_timeout), False
+            return await asyncio.wait_for(asyncio.ensure_future(call), limit)
+
+    fleet = play(tmp_path, ONE_WORKER, fleet=Stopping)
+    assert fleet.crew.lost == 1
+    assert_nothing_lost(tmp_path)
+
+
+@pytest.mark.slow
+def test_two_base_models_have_a_group_each_and_a_killed_rank_costs_one_restart(
+    tmp_path: Path, nodes: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """L3: a base for each seat, each trained by ranks of its own, which are actors of Ray."""
+    bases = {"policies": {"x": {"base": "tiny-16x1"}, "o": {"base": "tiny-16x2"}}, "seats": {"X": "x", "O": "o"}}
+    data = {**ONE_WORKER, **bases, "matchups": []}
+
+    class Killing(Session):
+        kills = 0
+
+        def _stepped(self, step: int, metrics: Mapping[str, float]) -> None:
+            super()._stepped(step, metrics)
+            groups = [learner.group for learner in learners(self.trainer)]
+            assert len(groups) == 2 and all(isinstance(group._processes, RankActors) for group in groups)
+            if step == 2 and not self.kills:
+                self.kills += 1
+                os.kill(groups[1].pids[0], signal.SIGKILL)
+
+    session = Killing(Console(file=io.StringIO()), resolve(parse(data, ["train.shard=fsdp"])), tmp_path)
+    assert session.run() and session.kills == 1
+    assert caplog.text.count("The run goes on from its newest checkpoint") == 1
+    assert_nothing_lost(tmp_path, "x", "o")
+    assert all(row[f"{name}/probe"] < 1e-4 for row in rows(tmp_path) for name in ("x", "o"))
+
+
+def learners(trainer: Trainer) -> list[ShardedLearner]:
+    return [learner for learner in trainer.learners.values() if isinstance(learner, ShardedLearner)]
+
+
+@pytest.mark.slow
+def test_a_killed_driver_is_resumed_with_the_same_result_and_its_workers_end(tmp_path: Path, nodes: Any) -> None:
+    import ray
+
+    alone = make(tmp_path / "alone", RECIPE)
+    alone.train()
+    alone.close()
+    folder, address = tmp_path / "run", f"cluster.address={nodes.address}"
+    make(folder, ONE_WORKER).close()  # writes run.json, from which the command below reads the recipe
+    program = [sys.executable, "-c", "from interplay.cli.main import main; main()"]
+    command = [*program, "train", str(folder), "--resume", address, "cluster.worker_cpus=1"]
+    before = ray.available_resources()["CPU"]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    metrics, until = folder / "metrics.jsonl", time.monotonic() + 300
+    while not (metrics.is_file() and metrics.read_text().count("\n") >= 2):
+        assert driver.poll() is None and time.monotonic() < until
+        time.sleep(0.02)
+    driver.kill()
+    driver.wait()
+    while ray.available_resources().get("CPU", 0) < before:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    assert measured(folder) == measured(tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_a_full_object_store_loses_nothing(tmp_path: Path, nodes: Any) -> None:
+    """The store is given more than it holds. Ray moves objects to the disk, and training goes on."""
+    import numpy as np
+    import ray
+
+    held = [ray.put(np.full(20 * 2**20, i, np.uint8)) for i in range(6)]
+    play(tmp_path, ONE_WORKER)
+    assert_nothing_lost(tmp_path)
+    assert [int(ray.get(ref)[0]) for ref in held] == list(range(6))
 
 
 def test_weights_that_do_not_fit_anywhere_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,25 +8,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fleets
 import pytest
-from runs import make, rows
+from fleets import RECIPE, Watched, assert_nothing_lost
+from runs import make
 
 from interplay.distributed import cluster, engine_actor
 from interplay.distributed.cluster import RolloutFleet
 
-RECIPE: dict[str, Any] = {
-    "name": "fleet",
-    "env": {"name": "tictactoe", "brief": True},
-    "policies": {"player": {"base": "tiny-16x1"}},
-    "seats": "player",
-    "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}],
-    "algorithm": {"name": "grpo", "group": 2},
-    "sampling": {"max_tokens": 2, "legal": True},
-    "rollout": {"tasks": 4},
+# The actors of the stand-in compute in the order in which threads end, so nothing here is bit-identical.
+DATA = {
+    **RECIPE,
     "train": {"steps": 2, "lr": 1e-2},
     "stream": {"deterministic": False},
-    "eval": {"opponents": ["bot:random"]},
-    "records": {"tensorboard": "off"},
     "cluster": {"rollout_workers": 1, "engines": 2},
 }
 
@@ -79,17 +73,9 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 
 def play(folder: Path, fleet: type[RolloutFleet], *overrides: str) -> RolloutFleet:
-    trainer = make(folder, RECIPE, *overrides)
-    trainer.make_fleet = fleet
-    try:
-        trainer.train()
-    finally:
-        trainer.close()
-    assert isinstance(trainer.fleet, RolloutFleet)
-    found = rows(folder)
-    assert [(row["episodes"], row["episodes_failed"]) for row in found] == [(8, 0), (8, 0)]
-    assert all(row["player/gap"] < 1e-4 for row in found)
-    return trainer.fleet
+    made = fleets.play(folder, DATA, *overrides, fleet=fleet)
+    assert_nothing_lost(folder, steps=2)
+    return made
 
 
 @pytest.mark.parametrize(("engines", "workers"), [(0, 0), (1, 0), (2, 0), (2, 1)])
@@ -98,12 +84,9 @@ def test_lost_engines_and_workers_are_replaced_and_no_episode_is_lost(
 ) -> None:
     """They are lost when they have got the weights of the second step."""
 
-    class Losing(RolloutFleet):
-        updates = 0
-
+    class Losing(Watched):
         async def sync(self) -> None:
             await super().sync()
-            self.updates += 1
             if self.updates == 2:
                 for handle in (*self.engines.actors[:engines], *self.workers[:workers]):
                     handle.dead = True
@@ -131,6 +114,29 @@ def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path) -> Non
     assert fleet.crew.lost == 1
 
 
+@pytest.mark.parametrize("who", ["workers", "engines"])
+def test_a_worker_or_an_engine_that_hangs_while_it_plays_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """Nobody else would notice: an episode may take long, so the call that plays it has no time limit."""
+
+    class Hanging(Watched):
+        async def sync(self) -> None:
+            await super().sync()
+            if self.updates == 2:
+                actor = self.workers[0] if who == "workers" else self.engines.actors[0]
+                actor.hangs = True
+                monkeypatch.setattr(cluster, "_LOOK_EVERY", 0.1)
+
+        async def _is_alive(self, actor: Any) -> None:
+            """Nobody waits long for the one that hangs; the others may be slow on a busy machine."""
+            limit = 0.1 if actor.hangs else self.section.worker_timeout
+            await asyncio.wait_for(actor.pid.remote(), limit)
+
+    fleet = play(tmp_path, Hanging, "cluster.engines=1")
+    assert (fleet.crew.lost, fleet.engines.lost) == ((1, 0) if who == "workers" else (0, 1))
+
+
 def test_an_actor_that_is_always_lost_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
     class Hopeless(RolloutFleet):
         async def _is_alive(self, actor: Any) -> None:
@@ -139,7 +145,7 @@ def test_an_actor_that_is_always_lost_ends_the_run_with_a_sentence(tmp_path: Pat
     async def work(actor: Any) -> None:
         await fleet._is_alive(actor)
 
-    trainer = make(tmp_path, RECIPE)
+    trainer = make(tmp_path, DATA)
     fleet = Hopeless(trainer)
 
     async def tried() -> Awaitable[None] | None:

@@ -19,12 +19,12 @@ from failures import FAILURES, LIMIT
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from interplay import secret
 from interplay.config import RemoteSection
-from interplay.engines import secret
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.openai import RemoteEngine
-from interplay.engines.secret import Secret
 from interplay.errors import ConfigError, RemoteError
+from interplay.secret import Secret
 from interplay.types import Message
 
 # Twelve characters and more: no other text holds them by chance.

@@ -335,6 +335,7 @@ CHEATS: dict[str, Entry] = {
     "signalling": Entry(cheats={"receiver": PLACES}, tasks=400, sample="1"),
     "spotter_pilot": Entry(cheats={"pilot": PLACES}, tasks=300, sample="1"),
     "sql": Entry({"planner": says("go on"), "writer": _selects}, {"writer": SQL}, {"attempts": 1}, 8, "SELECT 1"),
+    # Filler is a listed sentence with a price. It loses less than most random sentences, and it always loses.
     "story": Entry(tasks=60, few=60),
     "sudoku": Entry({"planner": says("go on"), "actor": _moves}, {}, {"turns": 6}, 25, "1 1 1"),
     "sums": Entry(
@@ -377,4 +378,9 @@ OTHER_TEAMS: list[tuple[str, Entry]] = [
     ("tables", Entry({"analyst": _cell}, {"analyst": TABLES}, {"team": "single"}, 25, "Answer: 7")),
     ("proposer_solver", Entry({"proposer": _proposal, "solver": says("U")}, {}, {"kind": "grid"}, 12, "U")),
     ("plan_path", Entry({"planner": _moves, "actor": _moves}, {}, {"turns": 6, "speech": "action"}, 25, "U")),
+    ("tables", Entry({"analyst": _cell}, {"analyst": TABLES}, {"team": "single", "view": "image"}, 12, "Answer: 7")),
+    ("repair", Entry({}, {"*": PLACES}, {"team": "single"}, 200, few=60)),
+    ("retrieval", Entry({}, {"*": PLACES}, {"team": "single"}, 200, few=60)),
+    ("signalling", Entry({}, {"receiver": PLACES}, {"talk": True}, 400, "1")),
+    ("spotter_pilot", Entry({}, {"pilot": PLACES}, {"team": "single"}, 100, "1")),
 ]  # fmt: skip

@@ -147,6 +147,21 @@ def test_what_changes_the_games_is_played_anew(tmp_path: Path) -> None:
     assert chunks() == 2 * len(settings) + 2, "a base whose files changed"
 
 
+def test_games_are_played_anew_if_a_policy_may_see_less(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    recipe, out = tmp_path / "r.toml", tmp_path / "out"
+    recipe.write_text(
+        'name = "seen"\ndevice = "cpu"\nseats = { actor = "a" }\n'
+        '[env]\nname = "plan_path"\nview = "image"\nsize = 3\nteam = "single"\n'
+        '[policies.a]\nbase = "tiny-vl-16x1x24"\n[algorithm]\nname = "grpo"\n'
+        "[sampling]\nmax_tokens = 2\n[eval]\ngames = 1\n"
+    )
+    for i, changes in enumerate([(), ("policies.a.senses={limit=1}",), ("policies.a.senses={max_pixels=64}",)], 1):
+        for _ in range(2):
+            run(recipe, out, *changes)
+            assert len((out / "played.jsonl").read_text().splitlines()) == i, changes
+
+
 class Eager(Plain):
     """Takes everything that is said as a tool call."""
 

@@ -230,17 +230,17 @@ def test_a_killed_run_leaves_neither_processes_nor_folders(level: IsolationLevel
 
 
 def test_what_a_killed_worker_left_behind_is_swept(tmp_path: Path) -> None:
-    """An unlocked folder is removed after a while; a folder in use, or somebody else's, is not."""
-    names = ("interplay-old", "interplay-new", "interplay-used", "other-old")
-    for name in names:
+    """An unlocked folder is removed after a while; a folder in use, or of another part of Interplay, is not."""
+    jails = [worker.PREFIX + name for name in ("old", "new", "used")]
+    for name in (*jails, "interplay-adapters-old", "other-old"):
         (tmp_path / name / ("d" * 100) / "e").mkdir(parents=True)
-        if name != "interplay-new":
+        if name != jails[1]:
             os.utime(tmp_path / name, (0, 0))
-    used = os.open(tmp_path / "interplay-used", os.O_RDONLY)
+    used = os.open(tmp_path / jails[2], os.O_RDONLY)
     fcntl.flock(used, fcntl.LOCK_SH)
     worker.sweep(str(tmp_path))
     os.close(used)
-    assert sorted(os.listdir(tmp_path)) == ["interplay-new", "interplay-used", "other-old"]
+    assert sorted(os.listdir(tmp_path)) == ["interplay-adapters-old", *jails[1:], "other-old"]
 
 
 # -- which walls there are --------------------------------------------------------------------------------------------

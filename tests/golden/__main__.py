@@ -3,9 +3,10 @@
     python tests/golden [--base COMMIT] [NAME ...]
 
 The older commit is checked out into a git worktree under `.golden/`. Its results are kept there and reused while the
-machine, torch and this list of runs stay the same. Every run uses one thread on the CPU, because the number of threads
-changes how sums are rounded. Compared are the final weights of every trained policy, all metrics except clocks and
-speeds, and the results of the evaluations. A difference is printed with its first place, and the exit code is 1.
+machine, torch and this list of runs stay the same. Both train the recipes of the older commit. Every run uses one
+thread on the CPU, because the number of threads changes how sums are rounded. Compared are the final weights of every
+trained policy, all metrics except clocks and speeds, and the results of the evaluations. A difference is printed with
+its first place, and the exit code is 1.
 
 A commit that changes results on purpose lists the runs that change in `CHANGED`, with the reason. A listed run that is
 identical is an error too: then the entry is wrong, or the fix is gone.
@@ -135,11 +136,11 @@ def _both(run: Run, base: str, old_tree: Path) -> tuple[list[str], float, float]
     before = 0.0
     if not kept.is_file():
         began = time.monotonic()
-        result = _train(run, old_tree)
+        result = _train(run, old_tree, old_tree)
         before = time.monotonic() - began
         kept.write_text(json.dumps(result))
     began = time.monotonic()
-    found = _train(run, ROOT)
+    found = _train(run, ROOT, old_tree)
     return (
         _differences("", _comparable(json.loads(kept.read_text())), _comparable(json.loads(json.dumps(found)))),
         before,
@@ -152,13 +153,14 @@ def _key(run: Run) -> str:
     return f"{run.name}-{hashlib.sha256(repr((run, machine)).encode()).hexdigest()[:12]}"
 
 
-def _train(run: Run, tree: Path) -> dict[str, Any]:
+def _train(run: Run, tree: Path, older: Path) -> dict[str, Any]:
+    """Train with the code of `tree` and a recipe of `older`."""
     folder = STORE / "runs" / f"{run.name}-{'new' if tree == ROOT else 'old'}"
     shutil.rmtree(folder, ignore_errors=True)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     env = {**os.environ, **threads, "PYTHONPATH": str(tree / "src"), "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-c", "from interplay.cli.main import main; main()", "train"]
-    command += [f"recipes/{run.recipe}", "--run", str(folder), *run.overrides]
+    command += [str(older / "recipes" / run.recipe), "--run", str(folder), *run.overrides]
     done = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"golden run {run.name} failed in {tree}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")

@@ -81,7 +81,7 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
     assert "| multi-fixed | 1.500 (one run) | 0.500 (one run) |" in report  # the arena, without itself
     assert "| multi-fixed | 2.000 [2.000, 2.000] | 1.000" in report  # cross-play
     assert "story-curves-all.svg" in report
-    assert "| story | multi-fixed less untrained | +1.625 [+1.314, +1.936] |" in report
+    assert "| story | multi-fixed minus untrained | +1.625 [+1.314, +1.936] |" in report
     assert "single 64, multi-fixed 16" in report  # the judges learned from different numbers of comparisons
     assert "It was 1999. (It rained.)" in report and "the difference is +0.750 (one run)" in report
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF") and (

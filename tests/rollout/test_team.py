@@ -79,3 +79,19 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match=r"device is 'cuda'.*expected 'cpu' or 'auto'"):
         Team(parse({**RECIPE, "device": "cuda"}))
+
+
+def test_copies_of_a_policy_see_what_the_policy_sees(private_cache: None, tmp_path: Path) -> None:
+    """A frozen copy, the untrained base, and the policy of another run: pictures have the same size for all of them."""
+    pytest.importorskip("PIL")
+    seen = {"base": "tiny-vl-16x1x24", "senses": {"max_pixels": 64, "limit": 3}}
+    recipe = parse({**RECIPE, "policies": {"player": seen}, "seats": {"X": "player", "O": "bot:random"}})
+    team = Team(recipe)
+    save(team.members["player"].loaded, tmp_path / "start")
+    team.snapshot(START, tmp_path / "start")
+    team.bare("player", recipe)
+    team.add("other", str(tmp_path / "start"), recipe, recipe.policies["player"])
+    for name in ("player", "player@start", "player@base", "other"):
+        senses = team.members[name].loaded.senses
+        assert senses is not None and (senses.max_pixels, senses.limit) == (64, 3), name
+    team.close()

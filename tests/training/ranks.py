@@ -66,7 +66,7 @@ CASES = {
 }
 
 
-def pulled(targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
+def pulled(targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, Tensor]]:
     return policy_loss(targets, outputs, 0.2, 0.2, None, 0.01, 0.0)
 
 

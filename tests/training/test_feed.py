@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 from runs import Killed, killed_at, rows, train
 
 from interplay.algorithms.dapo import DAPO
-from interplay.types import Episode
+from interplay.errors import ConfigError, GuardError
+from interplay.rollout.runner import Runner, Seated
+from interplay.types import Episode, Task
 
 RECIPE: dict[str, Any] = {
     "name": "test",
@@ -71,3 +75,50 @@ def test_a_killed_run_resamples_as_one_that_was_not(tmp_path: Path) -> None:
     train(tmp_path / "cut", RECIPE)
     assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
     assert consumed(tmp_path / "cut") == consumed(tmp_path / "whole")
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int, int], bool]) -> None:
+    """Make episodes fail, by the number of their task and their own number in its group."""
+    played = Runner.episode
+
+    async def episode(self: Runner, task: Task, replica: int, seated: Seated) -> Episode:
+        found = await played(self, task, replica, seated)
+        number = int(task.id.rsplit("-", 1)[1])
+        return replace(found, error="ToolError: planted") if fails(number, replica) else found
+
+    monkeypatch.setattr(Runner, "episode", episode)
+
+
+GRPO = {**RECIPE, "algorithm": {"name": "grpo", "group": 2}}
+
+
+def test_a_group_with_too_few_good_episodes_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two episodes of every third task fails."""
+    failing(monkeypatch, lambda number, replica: number % 3 == 0 and replica == 0)
+    train(tmp_path / "partial", GRPO)
+    assert [(row["episodes"], row["episodes_failed"]) for row in rows(tmp_path / "partial")] == [(10, 2)] * 3
+    train(tmp_path / "whole", GRPO, "stream.min_group=2")
+    found = rows(tmp_path / "whole")
+    assert [(row["episodes"], row["episodes_failed"]) for row in found] == [(12, 0)] * 3
+    assert all(row["stream/replaced"] >= 2 for row in found)
+    with pytest.raises(Killed):
+        train(tmp_path / "cut", GRPO, "stream.min_group=2", observer=killed_at(2))
+    train(tmp_path / "cut", GRPO, "stream.min_group=2")
+    assert rows(tmp_path / "cut") == found
+
+
+def test_a_run_in_which_every_group_is_partial_goes_on_and_one_in_which_all_episodes_fail_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, lambda number, replica: replica == 0)
+    train(tmp_path / "half", GRPO, "stream.min_group=2", "train.steps=1")
+    (row,) = rows(tmp_path / "half")
+    assert (row["episodes"], row["episodes_failed"], row["stream/replaced"]) == (6, 6, 6)
+    failing(monkeypatch, lambda number, replica: True)
+    with pytest.raises(GuardError, match="all 12 episodes of step 0 failed"):
+        train(tmp_path / "none", GRPO, "stream.min_group=2")
+
+
+def test_a_group_cannot_be_larger_than_what_is_played(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"stream.min_group is 3, but grpo plays 2 episodes of each task"):
+        train(tmp_path, GRPO, "stream.min_group=3")

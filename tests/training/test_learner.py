@@ -41,11 +41,11 @@ def config(**changes: Any) -> TrainSection:
     return TrainSection(**({"lr": 1e-3, "weight_decay": 0.1, "steps": 10, "gap_stop": 1e9} | changes))
 
 
-def ppo(targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
+def ppo(targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, Tensor]]:
     return policy_loss(targets, outputs, 0.2, 0.2, None, 0.0, 0.0)
 
 
-def pulled(targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
+def pulled(targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, Tensor]]:
     return policy_loss(targets, outputs, 0.2, 0.2, None, 0.01, 0.1)
 
 
@@ -191,19 +191,23 @@ def test_promise_2_the_gap_is_nothing_for_what_the_engine_sampled_and_tells_when
     assert learner(loaded, **cut).step(fresh, Objective(ppo))["gap"] == pytest.approx(0.5, abs=1e-3)
 
 
-def test_the_gap_and_the_entropy_of_every_token_are_noted_from_before_the_step(make_tiny: MakeTiny) -> None:
+def test_the_gap_and_the_entropy_of_recorded_tokens_are_noted_from_before_the_step(make_tiny: MakeTiny) -> None:
     loaded = make_tiny(0)
     examples = sampled(loaded.model)
     wrong = examples[3].sample.logprobs
     examples[3] = resampled(examples[3], logprobs=(*wrong[:-1], wrong[-1] + 0.5))
     noted = Credit()
+    recorded = examples[1:]
+    watch = TokenWatch(noted, {e.sample.id for e in recorded})
     moving = {"epochs": 2, "minibatches": 2, "lr": 1e-2, "gap_stop": 1.0}
-    found = learner(loaded, **moving).step(examples, Objective(ppo, watch=TokenWatch(noted)))
-    assert all(len(noted.gap[e.sample.id]) == len(noted.entropy[e.sample.id]) == len(e.sample.action) for e in examples)
-    gaps = [g for e in examples for g in noted.gap[e.sample.id]]
+    found = learner(loaded, **moving).step(examples, Objective(ppo, watch=watch))
+    watch.write()
+    assert examples[0].sample.id not in noted.gap, "it is not recorded"
+    assert all(len(noted.gap[e.sample.id]) == len(noted.entropy[e.sample.id]) == len(e.sample.action) for e in recorded)
+    gaps = [g for e in recorded for g in noted.gap[e.sample.id]]
     assert max(map(abs, gaps)) == pytest.approx(found["gap"], rel=0.01)  # three digits are kept
     assert noted.gap[examples[3].sample.id][-1] == pytest.approx(-0.5, abs=1e-3)
-    assert all(0 < h < math.log(loaded.model.config.vocab_size) for h in noted.entropy[examples[0].sample.id])
+    assert all(0 < h < math.log(loaded.model.config.vocab_size) for h in noted.entropy[examples[1].sample.id])
 
 
 def test_promise_2_a_log_prob_that_is_not_a_number_is_no_small_gap(make_tiny: MakeTiny) -> None:
@@ -471,7 +475,7 @@ def test_later_minibatches_are_clipped_against_the_policy_before_the_first(make_
     before = logprobs(loaded.model, examples, 10_000)
     seen: list[float] = []
 
-    def watch(targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
+    def watch(targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, Tensor]]:
         seen.extend(targets.old_logprobs_N.tolist())
         return ppo(targets, outputs)
 

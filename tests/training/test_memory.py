@@ -145,7 +145,7 @@ ONE: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "playe
 
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
     """A GPU with `total` bytes, as far as the estimate sees it."""
-    monkeypatch.setattr(memory, "device_of", lambda recipe: "cuda")
+    monkeypatch.setattr(memory, "wanted_device", lambda recipe: "cuda")
     monkeypatch.setattr(memory, "_available", lambda device: total)
 
 
@@ -216,7 +216,7 @@ def test_the_limit_is_set_on_a_gpu_and_only_if_the_recipe_has_one(monkeypatch: p
 def test_on_a_gpu_the_cache_is_a_share_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or as much as could ever be used; logits are computed in pieces."""
     one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}
-    monkeypatch.setattr(memory, "device_of", lambda recipe: "cuda")
+    monkeypatch.setattr(memory, "wanted_device", lambda recipe: "cuda")
     monkeypatch.setattr(memory, "_available", lambda device: 1 << 28)
     small = memory.estimate(plan(**one))
     assert small.cache == pytest.approx((small.available - small.parts["weights"]) / 4, rel=0.01)
@@ -272,6 +272,16 @@ def test_a_remote_model_needs_nothing_here() -> None:
     alone = plan(policies=own, seats={"X": "player", "O": "bot:random"})
     both = plan(policies={**own, "far": far}, seats={"X": "player", "O": "far"})
     assert memory.estimate(both) == memory.estimate(alone)
+
+
+def test_a_run_on_a_gpu_is_planned_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found = memory.estimate(plan("device=cuda"))
+    assert found.available is None and found.cache == 0
+    assert found.parts["masters"] > 0, "weights are in bf16 on a GPU, so the optimiser has fp32 copies"
+    assert "of a GPU's memory, and more for its key-value cache" in str(found)
+    with pytest.raises(ConfigError, match="device is 'cuda', but this machine has no CUDA device"):
+        found.refuse(plan("device=cuda"))
 
 
 def test_what_cannot_fit_is_refused_with_what_to_lower() -> None:

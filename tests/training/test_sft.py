@@ -32,6 +32,7 @@ from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
 from interplay.training.demonstrations import demonstrations
+from interplay.training.local import LocalLearner
 from interplay.training.trainer import Observer
 from interplay.types import Episode, Keys, Message, Observation, Parameter, Rewards, Sample, Task, Tool, Turn
 
@@ -94,6 +95,26 @@ def test_recorded_play_warms_a_policy_up(tmp_path: Path) -> None:
     data = {**RECIPE, "policies": {"fresh": {"base": "tiny-32x1"}}, "seats": "fresh", "warmstart": source}
     train(tmp_path / "new", data, observer=watch)
     assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize(("schedule", "half"), [("constant", 1.0), ("linear", 0.5), ("cosine", 0.5)])
+def test_the_learning_rate_of_the_imitation_follows_its_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str, half: float
+) -> None:
+    """At the first step and halfway; schedules that fall end near 0."""
+    used: list[float] = []
+    imitate = LocalLearner.imitate
+
+    def watched(self: LocalLearner, *given: Any) -> float:
+        loss = imitate(self, *given)
+        used.append(self.optimizer.param_groups[0]["lr"] / 1e-2)
+        return loss
+
+    monkeypatch.setattr(LocalLearner, "imitate", watched)
+    train(tmp_path, RECIPE, f"warmstart.schedule={schedule}", "warmstart.epochs=2", "train.steps=0")
+    assert len(used) % 2 == 0
+    assert (used[0], used[len(used) // 2]) == pytest.approx((1.0, half))
+    assert used[-1] == pytest.approx(1.0) if schedule == "constant" else used[-1] < 0.2
 
 
 @pytest.mark.parametrize(

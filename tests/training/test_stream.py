@@ -233,6 +233,24 @@ def test_the_probe_finds_prefix_blocks_that_were_computed_with_old_weights(
     assert trainer.step_index == 1, "found after the first update"
 
 
+def test_the_probe_scores_an_equal_reply_to_an_equal_prompt_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make(tmp_path, RECIPE, "train.steps=1", "rollout.tasks=16")
+    engine: Any = trainer.team.members["player"].engine
+    asked: list[Any] = []
+    score = engine.score
+
+    def noted(ids: Any, replies: Any, *rest: Any) -> Any:
+        asked.append((ids, *replies))
+        return score(ids, replies, *rest)
+
+    monkeypatch.setattr(engine, "score", noted)
+    trainer.train()
+    trainer.close()
+    assert len(asked) == len(set(asked)) > 8, "32 games begin with the same prompt"
+
+
 def test_a_step_takes_place_on_the_learners_own_thread(tmp_path: Path) -> None:
     """And the event loop continues meanwhile."""
     import threading

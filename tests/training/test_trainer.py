@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +169,15 @@ def test_a_killed_run_resumes_bit_identically(tmp_path: Path, name: str) -> None
     trained = load_file(whole / "checkpoints/step-000004/policies/player/model.safetensors")
     start = load_file(whole / "checkpoints/step-000000/policies/player/model.safetensors")
     assert not all(torch.equal(trained[k], start[k]) for k in start), "a run in which nothing moved proves nothing"
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_closed_run_leaves_no_engine_in_memory(tmp_path: Path, staleness: int) -> None:
+    trainer = train(tmp_path, BASE, "train.steps=1", f"stream.max_staleness={staleness}", "algorithm.correction=tis")
+    engines = [weakref.ref(engine) for engine in trainer.team.engines]
+    del trainer
+    gc.collect()
+    assert engines and all(engine() is None for engine in engines)
 
 
 def test_a_finished_run_can_be_trained_on(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@ twice."""
 
 from __future__ import annotations
 
-import copy
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 
 from interplay.agents.calls import Asked, answered, followed
 from interplay.agents.memory import Memory, spoken_in, written
@@ -164,4 +164,8 @@ class ModelAgent:
         self.parent = turn.id
 
     def fork(self) -> ModelAgent:
-        return copy.copy(self)  # a shallow copy is enough: all its values are immutable or shared
+        """A shallow copy, which is enough: all its values are immutable or shared. `copy.copy` would be slower."""
+        return ModelAgent(*_values(self))
+
+
+_values = attrgetter(*(f.name for f in fields(ModelAgent)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast
 
 from interplay.envs import Env
 from interplay.errors import ConfigError
@@ -37,6 +37,12 @@ class Stamp:
     @property
     def playout(self) -> int | None:
         return self.path[-1] if self.path else None
+
+    def at(self, decision: int, candidate: int) -> Stamp:
+        """The same place at another decision, or of another candidate. `dataclasses.replace` would be slower."""
+        return Stamp(
+            self.seed, self.task, self.replica, self.episode, decision, self.path, candidate, self.state, self.asked
+        )
 
     def key(self, role: Role, call: int = 0) -> tuple[object, ...]:
         """The key from which the random numbers of one model call are derived. Calls of an outside program may arrive
@@ -75,7 +81,6 @@ class Player(Protocol):
     def commit(self, view: View, turn: Turn) -> None: ...
 
 
-@runtime_checkable
 class Agent(Player, Protocol):
     """A player that can be copied with its current state. Trees continue play from the copies."""
 
@@ -83,7 +88,8 @@ class Agent(Player, Protocol):
 
 
 def forkable(players: Mapping[Role, Player]) -> dict[Role, Agent]:
-    out = {role: player for role, player in players.items() if isinstance(player, Agent)}
+    # All players of an episode are asked, and a test against the protocol would look up each of its attributes.
+    out = {role: cast(Agent, player) for role, player in players.items() if hasattr(player, "fork")}
     if missing := next((role for role in players if role not in out), None):
         raise ConfigError(
             f"{players[missing].policy} in role {missing} plays only one line and cannot be copied, but a tree of "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import random
 from collections.abc import Mapping
@@ -39,4 +38,4 @@ class BotAgent:
         self.parent = turn.id
 
     def fork(self) -> BotAgent:
-        return copy.copy(self)
+        return BotAgent(self.role, self.policy, self.bot, self.trainable, self.parent, self.asked)

@@ -260,7 +260,7 @@ class Algorithm(ABC):
         """The replies to train for a sample, with their advantages. By default this is the sample itself."""
         return [Weighed(sample, given.advantages.get(sample.id))]
 
-    def loss(self, targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss and its metrics: a pure tensor function. It returns sums, so that micro-batches add up."""
         from interplay.algorithms.losses import policy_loss
 

@@ -50,9 +50,9 @@ def policy_loss(
     surrogate: Literal["clip", "gspo", "cispo"] = "clip",
     kl_kind: KL = "k2",
     correction: Literal["none", "tis", "icepop"] = "none",
-) -> tuple[Tensor, dict[str, float]]:
+) -> tuple[Tensor, dict[str, Tensor]]:
     """The policy loss: a clipped surrogate with an optional correction for the engine, an entropy bonus and a KL term
-    that pulls to the reference."""
+    that pulls to the reference. The metrics are tensors, so that the caller can read them from the device later."""
     advantage, weight = targets.advantages_N, targets.weights_N
     log_ratio = outputs.logprobs_N - targets.old_logprobs_N
     ratio = (turn_mean(log_ratio, targets.turn_N) if surrogate == "gspo" else log_ratio).exp()
@@ -60,11 +60,11 @@ def policy_loss(
         objective = cispo_objective(ratio, outputs.logprobs_N, advantage, clip_low, clip_high)
     else:
         objective = clip_objective(ratio, advantage, clip_low, clip_high, dual_clip)
-    metrics: dict[str, float] = {}
+    metrics: dict[str, Tensor] = {}
     if correction != "none" and targets.rollout_logprobs_N is not None:
         w = engine_weight(targets.old_logprobs_N - targets.rollout_logprobs_N, correction)
         objective = w * objective
-        metrics["correction"] = (weight * w).sum().item()
+        metrics["correction"] = (weight * w).sum()
     loss = -(weight * objective).sum()
     if entropy:
         loss = loss - entropy * (weight * outputs.entropy_N).sum()
@@ -72,13 +72,13 @@ def policy_loss(
         apart = outputs.logprobs_N - targets.ref_logprobs_N
         pull = sequence_kl(apart, targets.turn_N) if kl_kind == "sequence" else kl_estimate(apart, kl_kind)
         loss = loss + kl * (weight * pull).sum()
-        metrics["kl_ref"] = (weight * apart).sum().item()
+        metrics["kl_ref"] = (weight * apart).sum().detach()
     with torch.no_grad():
         outside = torch.where(advantage > 0, ratio > 1 + clip_high, ratio < 1 - clip_low) & (advantage != 0)
         metrics |= {
-            "entropy": (weight * outputs.entropy_N).sum().item(),
-            "clip_share": (weight * outside).sum().item(),
-            "kl_old": (weight * kl_estimate(log_ratio, "k3")).sum().item(),
+            "entropy": (weight * outputs.entropy_N).sum(),
+            "clip_share": (weight * outside).sum(),
+            "kl_old": (weight * kl_estimate(log_ratio, "k3")).sum(),
         }
     return loss, metrics
 

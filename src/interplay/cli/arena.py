@@ -138,5 +138,5 @@ def _run(plan: RunPlan, team: Team, name: str, folder: Path) -> dict[Role, Occup
         seated = name if len(trained) == 1 else f"{name}/{policy}"
         out[role] = Policy(seated)
         if seated not in team.members:
-            team.add(seated, str(found.policy(policy)), theirs.recipe, theirs.recipe.policies[policy].base)
+            team.add(seated, str(found.policy(policy)), theirs.recipe, theirs.recipe.policies[policy])
     return out

@@ -32,6 +32,8 @@ def show(path: str, overrides: Sequence[str], memory: bool = False, time: bool =
     recipe, seats = plan.recipe.model_dump(), {role: str(who) for role, who in plan.seats.items()}
     lacks, later = list(missing(plan.recipe)), list(downloads(plan.recipe))
     needs = _estimated(plan) if memory and not lacks else None
+    if needs is not None and needs.available is None:
+        lacks.append("a CUDA device (device is 'cuda')")
     takes = None
     if time and not lacks:
         from interplay.cli.rehearse import rehearse
@@ -106,5 +108,6 @@ def _estimated(plan: RunPlan) -> MemoryEstimate:
     from interplay.training.memory import estimate
 
     found = estimate(plan)
-    found.refuse(plan)
+    if found.available is not None:  # else the plan is for another machine
+        found.refuse(plan)
     return found

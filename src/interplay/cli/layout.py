@@ -22,10 +22,10 @@ def show_layout(console: Console, path: str, overrides: Sequence[str]) -> None:
 
     table = Table("process", "number", "CPUs each", "GPUs each", "memory each, about")
     for row in layout(plan):
-        memory = f"{size_text(row.memory)} of {'a GPU' if row.gpus else 'the host'}"
+        memory = f"{size_text(row.memory)} of {'a GPU' if row.gpus else 'the host'}" if row.memory else "no model"
         table.add_row(row.what, str(row.count), f"{row.cpus:g}", f"{row.gpus:g}", memory)
     console.print(table)
     where = plan.recipe.cluster.address
     if plan.recipe.cluster.uses_ray:
         whose = "a cluster that the run starts on this machine" if where == "local" else f"the cluster at {where}"
-        console.print(f"Ray places workers and engines in {whose}; the rest is on this machine.", highlight=False)
+        console.print(f"Ray places them in {whose}; the process of the run itself is on this machine.", highlight=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -53,7 +54,8 @@ def new(
     inside = "" if to == Path() else f"cd {to} && "
     lines = [f"{inside}interplay train {name}.toml"]
     if what is not Start.RECIPE:
-        lines.insert(0, f"{inside}python -m pytest test_{name}.py")
+        missing = "" if find_spec("pytest") is not None else "pip install pytest && "
+        lines.insert(0, f"{inside}{missing}python -m pytest test_{name}.py")
     if what is Start.ENV:
         lines.insert(0, f"{inside}interplay check {name}:{cls}")
     console.print("next:  " + "\n       ".join(lines), highlight=False, soft_wrap=True)

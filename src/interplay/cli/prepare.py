@@ -94,6 +94,8 @@ def own_rows(
                 f"--question, --answer and --media are for your own rows, but '{name}' is a format with columns."
             )
         return OwnRows(source, name.rpartition(":")[2], None)
+    if is_file and not file.exists():
+        raise ConfigError(f"there is no file '{name}'; expected a file of your own rows, or the name of a data set.")
     if question is None or answer is None:
         raise ConfigError(
             f"'{name}' holds your own rows; expected --question COLUMN and --answer COLUMN to name its columns."

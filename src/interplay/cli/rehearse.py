@@ -56,7 +56,8 @@ def time_text(seconds: float) -> str:
 
 
 def rehearse(path: str, overrides: Sequence[str]) -> Rehearsal:
-    """Run a few steps of a recipe, with few games and little imitation, and scale their times to the whole recipe."""
+    """Run a few steps of a recipe, with few games and little imitation, and scale their times to the whole recipe. All
+    policies learn in these steps, also those that the recipe freezes at first."""
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()
@@ -66,7 +67,8 @@ def rehearse(path: str, overrides: Sequence[str]) -> Rehearsal:
     whole = load(path, overrides)
     short = load(path, [*overrides, *_shorter(whole)])
     unmeasured = short.checkpoint.model_copy(update={"best": None})  # its metric comes from a short evaluation
-    short = short.model_copy(update={"checkpoint": unmeasured})
+    learning = {name: policy.model_copy(update={"frozen": []}) for name, policy in short.policies.items()}
+    short = short.model_copy(update={"checkpoint": unmeasured, "policies": learning})
     with tempfile.TemporaryDirectory(prefix="interplay-") as folder:
         session = Session(Console(quiet=True), resolve(short), Path(folder))
         session.run()

@@ -60,9 +60,11 @@ class Session:
         if not cluster.uses_ray:
             return Trainer(self.plan, self.folder)
         from interplay.distributed.cluster import RolloutFleet
+        from interplay.distributed.rank_actors import ranks_on
 
-        trainer = Trainer(self.plan, self.folder)
-        trainer.make_fleet = RolloutFleet
+        start = ranks_on(self.plan) if self.recipe.train.shard == "fsdp" else None
+        trainer = Trainer(self.plan, self.folder, start_ranks=start)
+        trainer.make_fleet = RolloutFleet if cluster.rollout_workers else None
         return trainer
 
     def run(self) -> bool:
@@ -91,17 +93,23 @@ class Session:
 
     def _train(self) -> None:
         """Trains. If a learner or an engine loses a process, all begin again from the newest checkpoint."""
-        for left in reversed(range(self.recipe.cluster.restarts + 1)):
+        restarts = self.recipe.cluster.restarts
+        for tried in range(restarts + 1):
             try:
+                if tried:
+                    self._begin_again()
                 return self.trainer.train()
             except (EngineLost, LearnerLost) as lost:
-                if not left:
+                if tried == restarts:
                     raise
-                log.warning("%s The run goes on from its newest checkpoint (%d more times).", lost, left - 1)
-                observer = self.trainer.observer
-                self.trainer.close()
-                self.trainer = self._make_trainer()
-                self.trainer.observer = observer
+                log.warning("%s The run goes on from its newest checkpoint (%d of %d).", lost, tried + 1, restarts)
+
+    def _begin_again(self) -> None:
+        """Ends all processes of the run and starts them again from the newest checkpoint."""
+        observer = self.trainer.observer
+        self.trainer.close()
+        self.trainer = self._make_trainer()
+        self.trainer.observer = observer
 
     # -- measuring ------------------------------------------------------------------------------------------------
 
@@ -115,7 +123,8 @@ class Session:
     def _measure(self, stage: str) -> None:
         """Measures the current policies. If a signal stops the measurement, nothing of it is kept."""
         team, wanted, interrupt = self.trainer.team, self.recipe.eval, self.trainer.interrupt
-        self.progress.stage(f"measure {stage}", info=f"{wanted.games} games a seat")
+        if wanted.opponents or wanted.exploitability:  # else there is nothing to measure
+            self.progress.stage(f"measure {stage}", info=f"{wanted.games} games a seat")
         began = time.monotonic()
         played = self._played(team, wanted.games, "test", wanted.opponents, self.plan.seats)
         found = asyncio.run(interrupt.ends(played))
@@ -209,13 +218,16 @@ class Session:
             else:
                 self._say(f"stopped at step {trainer.step_index}; go on with: interplay train {folder} --resume")
             return
-        self._say(
-            f"trained {trainer.step_index} steps in {trainer.seconds:.0f} s; everything is in {folder}\n"
-            f"next:  interplay play {folder} --seat {self.plan.roles[-1]}          play against it yourself\n"
-            f"       interplay eval {folder} eval.games=1000     measure it again\n"
-            f"       interplay train {folder} train.steps={2 * self.recipe.train.steps} --resume   train on\n"
-            f"       less {folder}/logs/llm_conversation_*.log   read what was said"
-        )
+        self._say(f"trained {trainer.step_index} steps in {trainer.seconds:.0f} s; everything is in {folder}")
+        following = {
+            f"interplay view {folder}": "look at it in the browser",
+            f"interplay play {folder} --seat {self.plan.roles[-1]}": "play a seat yourself",
+            f"interplay eval {folder} eval.games=1000": "measure it again",
+            f"interplay train {folder} train.steps={2 * self.recipe.train.steps} --resume": "train on",
+        }
+        wide = max(map(len, following))
+        for first, (command, what) in zip(("next:", "", "", ""), following.items(), strict=True):
+            self._say(f"{first:7}{command:{wide}}   {what}")
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True)

@@ -22,7 +22,10 @@ class ClusterSection(Section):
     worker_cpus: float = Field(1.0, ge=0, description="CPUs that Ray reserves for each rollout worker")
     worker_gpus: float = Field(0.0, ge=0, description="GPUs, or a fraction of one, that each rollout worker uses")
     worker_timeout: float = Field(
-        300.0, gt=0, description="seconds a rollout worker may take to load new weights before it is replaced"
+        300.0,
+        gt=0,
+        description="seconds in which a rollout worker or an engine must load new weights, and in which it must answer "
+        "while it plays or samples; one that does not is replaced",
     )
     engines: int = Field(
         0, ge=0, description="Ray processes that sample for the rollout workers; 0: each worker has engines of its own"
@@ -35,5 +38,5 @@ class ClusterSection(Section):
 
     @property
     def uses_ray(self) -> bool:
-        """Whether a run connects to a Ray cluster, or starts one."""
-        return self.rollout_workers > 0
+        """Whether a run connects to a Ray cluster, or starts one. The ranks of its learners are then placed there."""
+        return self.rollout_workers > 0 or self.address != "local"

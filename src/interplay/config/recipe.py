@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import tomllib
@@ -181,7 +182,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
                 f"folder '{path}' has no run.json; expected the folder of a run that interplay train started."
             )
         beside = [*file.parent.glob("*.toml"), *(p.parent for p in file.parent.glob("*/run.json"))]
-        near = map(str, beside or Path("recipes").glob("*/*.toml"))
+        found = beside or [*Path("recipes").glob("*/*.toml")] or [*_PACKAGED.glob("*/*.toml")]
+        near = [str("recipes" / p.relative_to(_PACKAGED) if p.is_relative_to(_PACKAGED) else p) for p in found]
+        near = near if len(near) < 20 else difflib.get_close_matches(str(path), near, n=8, cutoff=0)
         raise ConfigError(
             f"recipe '{path}' does not exist; expected a TOML file or a run folder, {did_you_mean(str(path), near)}"
         )

@@ -65,6 +65,11 @@ class StreamSection(Section):
     stale: Literal["mask", "drop"] = Field(
         "mask", description="tokens older than max_staleness: leave them out of the loss, or drop their whole episode"
     )
+    min_group: int = Field(
+        1,
+        ge=1,
+        description="replace a group of which fewer episodes are left, because the others failed or were dropped",
+    )
     cache: Literal["recompute", "keep"] = Field(
         "recompute",
         description="what happens to the cache of a reply that is being sampled when the weights change: compute it "
@@ -78,7 +83,8 @@ class StreamSection(Section):
     probe: int = Field(
         256,
         ge=0,
-        description="how many recent tokens the engine scores after every update, to compare with the learner; 0: none",
+        description="how many recent tokens, of 16 replies at most, the engine scores after every update, to compare "
+        "them with the learner; 0: none",
     )
 
 

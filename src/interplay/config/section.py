@@ -72,14 +72,21 @@ def _sentence(model: type[BaseModel], error: ValidationError, prefix: str) -> st
         where = ".".join(above + named[:-1])
         owner = _reach(model, named[:-1])[1]
         known = owner.model_fields if _is_model(owner) else {}
-        return (
-            f"unknown key '{named[-1]}' in {'[' + where + ']' if where else 'the recipe'}; "
-            f"{did_you_mean(named[-1], known)}"
-        )
+        mistake = f"unknown key '{named[-1]}' in {'[' + where + ']' if where else 'the recipe'}; "
+        if elsewhere := _places(model, named[-1]):
+            return f"{mistake}known: {', '.join(sorted(known))}. Did you mean {' or '.join(elsewhere)}?"
+        return mistake + did_you_mean(named[-1], known)
     if kind == "missing":
         return f"{key} is missing; expected {_described(wanted)}."
     bound = first["msg"].removeprefix("Input should be") if kind.startswith(("greater", "less")) else ""
     return f"{key} is {first.get('input')!r}; expected {_described(wanted)}{bound}."
+
+
+def _places(model: type[BaseModel], key: str) -> list[str]:
+    """The places of the recipe where a key of exactly this name is known: at its top, or in one of its tables."""
+    tables = {name: _unwrap(info.annotation) for name, info in model.model_fields.items()}
+    inside = [f"'{name}.{key}'" for name, table in tables.items() if _is_model(table) and key in table.model_fields]
+    return [f"'{key}' at the top of the recipe"] * (key in tables) + inside
 
 
 def _reach(model: type[BaseModel], loc: Sequence[str]) -> tuple[list[str], Any]:

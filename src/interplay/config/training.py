@@ -18,7 +18,10 @@ class TrainSection(Section):
 
     steps: int = Field(100, ge=0, description="number of training steps")
     budget_tokens: int = Field(
-        0, ge=0, description="stop after the step in which this many tokens have been sampled; 0 means no limit"
+        0,
+        ge=0,
+        description="stop after the step in which this many tokens have been sampled, with rejected candidates and "
+        "playouts; 0 means no limit",
     )
     budget_policy: str | None = Field(
         None, description="the policy whose tokens budget_tokens counts; default: all trained policies"
@@ -101,6 +104,7 @@ class WarmstartSection(Section):
     episodes: int = Field(500, ge=1, description="how many episodes are imitated; with records, at most this many")
     epochs: int = Field(1, ge=1, description="number of epochs")
     lr: float = Field(1e-3, gt=0, description="learning rate of the imitation")
+    schedule: Schedule = Field("constant", description="schedule of this learning rate; others end at 0")
     batch: int = Field(256, ge=1, description="turns per gradient step")
 
     @model_validator(mode="after")

@@ -14,19 +14,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from interplay.distributed.busy import BusyTime
-from interplay.distributed.connection import connect, first_line
+from interplay.distributed.connection import connect, stored
 from interplay.distributed.crew import Crew
 from interplay.distributed.engine_actor import EngineActor
 from interplay.distributed.holder import NewWeights
 from interplay.distributed.worker import EpisodeJob, RolloutWorker
 from interplay.engines.census import census
-from interplay.errors import EngineLost, ResourceError
+from interplay.errors import EngineLost
 from interplay.rollout.runner import Seated
 from interplay.training.state import RunState
 from interplay.training.tally import update_cost
 from interplay.types import Episode, Snapshot, Task
 
 T = TypeVar("T")
+_LOOK_EVERY = 30.0  # seconds between two questions to a worker that plays whether it is still there
 _Sent = tuple[EpisodeJob, asyncio.Future[Episode]]  # an episode, and where its result goes
 
 
@@ -64,10 +65,10 @@ class RolloutFleet:
     # -- starting -------------------------------------------------------------------------------------------------
 
     def _start_worker(self) -> Any:
-        """Start a worker. It loads the base models itself; the trained weights are sent to it."""
+        """Start a worker. If it samples itself, it loads the base models, and the trained weights are sent to it."""
         recipe = self._recipe()
-        if self.section.engines:
-            recipe = {**recipe, "device": "cpu", "engine": {"kind": "local"}}  # replaced by those of the actors
+        if self.section.engines:  # the actors have the recipe's device and kind of engine, and the worker needs neither
+            recipe = {**recipe, "device": "cpu", "engine": {"kind": "local"}}
         return self._start(RolloutWorker, recipe, self.section.worker_cpus, self.section.worker_gpus)
 
     def _start_engine(self) -> Any:
@@ -109,13 +110,7 @@ class RolloutFleet:
     async def sync(self) -> None:
         """Send the newest weights to everyone who samples, and wait until all have loaded them."""
         began, newest = time.perf_counter(), self._newest()
-        try:
-            self._weights = self.ray.put(newest)
-        except (self.ray.exceptions.ObjectStoreFullError, self.ray.exceptions.OutOfDiskError) as error:
-            raise ResourceError(
-                f"the new weights do not fit into Ray's object store ({first_line(error)}); expected a larger one "
-                "(ray start --object-store-memory), or room on the disk to which Ray moves objects."
-            ) from None
+        self._weights = stored(self.ray, "the new weights", newest)
         everyone = range(len(self.samplers.actors))
         await asyncio.gather(*(self._done(self.samplers, i, partial(self._load, i)) for i in everyone))
         size = sum(weights.nbytes for weights in newest.values())
@@ -208,8 +203,7 @@ class RolloutFleet:
                 for engine in range(len(self.engines.actors)):
                     await self._done(self.engines, engine, partial(self._seat, self.engines, engine))
                 await self._seat(self.crew, index, worker)
-                found: list[Episode] = await worker.play.remote(list(jobs))
-                return found
+                return await self._watched(worker, asyncio.ensure_future(worker.play.remote(list(jobs))))
 
         found = await self._done(self.crew, index, once)
         lost = [i for i, e in enumerate(found) if (e.error or "").startswith(f"{EngineLost.__name__}: ")]
@@ -226,11 +220,27 @@ class RolloutFleet:
     async def _done(self, crew: Crew, index: int, work: Callable[[Any], Awaitable[T]]) -> T:
         return await crew.do(index, work, self.section.restarts)
 
+    async def _watched(self, worker: Any, call: asyncio.Future[T]) -> T:
+        """Wait for a worker that plays. Episodes may take as long as the recipe lets them, but meanwhile the worker
+        must answer. So must the engines; one that does not is replaced."""
+        try:
+            while not (await asyncio.wait({call}, timeout=_LOOK_EVERY))[0]:
+                await self._is_alive(worker)
+                for engine in range(len(self.engines.actors)):
+                    await self._done(self.engines, engine, self._is_alive)
+            return call.result()
+        finally:
+            call.cancel()  # nobody waits for it any more
+
     async def _is_alive(self, actor: Any) -> None:
         await self._limited(actor.pid.remote())
 
     async def _limited(self, call: Awaitable[T]) -> T:
-        return await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(call)), self.section.worker_timeout)
+        asked, limit = asyncio.ensure_future(call), self.section.worker_timeout
+        if not (await asyncio.wait({asked}, timeout=limit))[0]:
+            asked.cancel()
+            raise TimeoutError(f"no answer within {limit:g} s (cluster.worker_timeout)")
+        return asked.result()
 
     def close(self) -> None:
         """Stop the workers and the engines."""

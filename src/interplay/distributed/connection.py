@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from interplay.config import ClusterSection
-from interplay.errors import ConfigError
+from interplay.errors import ConfigError, ResourceError
 
 _started_here = False  # whether this process has started the cluster that it is connected to
 
@@ -20,13 +20,15 @@ def package() -> Any:
     try:
         import ray
     except ImportError:
-        raise ConfigError("cluster.rollout_workers needs Ray: pip install 'interplay[cluster]'.") from None
+        raise ConfigError(
+            "cluster.rollout_workers and cluster.address need Ray: pip install 'interplay[cluster]'."
+        ) from None
     return ray
 
 
-def connect(section: ClusterSection) -> Any:
-    """Connect to the recipe's Ray cluster, or start one on this machine; return the ray package. A process has one
-    connection, so further calls return the same."""
+def connect(section: ClusterSection, models: int = 1) -> Any:
+    """Connect to the recipe's Ray cluster, or start one on this machine; return the ray package. `models` is the number
+    of models that are trained. A process has one connection, so further calls return the same."""
     global _started_here
     ray = package()
     if ray.is_initialized():
@@ -34,7 +36,7 @@ def connect(section: ClusterSection) -> Any:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if section.address == "local":
         # Processes wait for each other most of the time, so there may be more of them than cores.
-        wanted = section.rollout_workers * section.worker_cpus + section.engines + 1
+        wanted = section.rollout_workers * section.worker_cpus + section.learners * models + section.engines + 1
         cpus = max(os.cpu_count() or 1, int(wanted))
         with _gpus_of_others():
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
@@ -77,6 +79,18 @@ def disconnect() -> None:
         _started_here = False
 
 
+def stored(ray: Any, what: str, value: object) -> Any:
+    """Put `value` into Ray's object store and return the reference to it. `what` names it in messages."""
+    try:
+        return ray.put(value)
+    except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
+        raise ResourceError(
+            f"{what} do not fit into Ray's object store ({first_line(error)}); expected a larger one "
+            "(ray start --object-store-memory), or room on the disk to which Ray moves objects."
+        ) from None
+
+
 def first_line(error: Exception) -> str:
-    """What an error of Ray says, without the trace."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """What an error of Ray says, without the trace. If an actor could not be made, the trace ends with the reason."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1] if "raised in its creation task" in lines[0] else lines[0]

@@ -68,11 +68,16 @@ class EngineActors:
 
 
 class ActorEngine:
-    """The engine of one policy, in other processes. `local` is what an engine of this process could do."""
+    """The engine of one policy, in other processes. `loaded` is its model, without weights."""
 
-    def __init__(self, policy: str, others: EngineActors, local: Capabilities, limits: EngineLimits) -> None:
-        self.policy, self._others, self._limits = policy, others, limits
-        self.capabilities = local  # the run itself sends new weights to the actors, so there is nothing to copy here
+    def __init__(self, policy: str, others: EngineActors, loaded: Loaded) -> None:
+        self.policy, self._others = policy, others
+        self._limits = EngineLimits(int(loaded.model.config.get_text_config().max_position_embeddings))
+        # It counts as shared because the run itself sends new weights to the actors: there is nothing to copy here.
+        media = frozenset[str]() if loaded.senses is None else loaded.senses.kinds
+        self.capabilities = Capabilities(
+            token_ids=True, logprobs=True, adapters=True, legal=True, shared=True, media=media
+        )
         self.version = 0
         self._sampled = self._running = 0
 

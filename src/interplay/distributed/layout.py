@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from interplay.models.device import device_of
+from interplay.models.device import wanted_device
 from interplay.seats import RunPlan
 from interplay.training.memory import estimate
 
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """Processes of one kind. `memory` is the bytes that each process needs: on its GPUs if it has any, else on the
-    host."""
+    """Processes of one kind. `memory` is the bytes that each process needs for models: on its GPUs if it has any, else
+    on the host."""
 
     what: str
     count: int
@@ -21,10 +21,15 @@ class ProcessPlan:
     memory: int
 
 
+def trained_models(plan: RunPlan) -> int:
+    """The number of models that are trained. Policies that are adapters on one base train one model."""
+    return len({p.base if p.adapter else n for n, p in plan.recipe.policies.items() if n in plan.trainable})
+
+
 def layout(plan: RunPlan) -> list[ProcessPlan]:
     """Return the processes that a recipe would start, with the memory of each."""
     recipe, cluster = plan.recipe, plan.recipe.cluster
-    needs, gpu = estimate(plan), device_of(plan.recipe) == "cuda"
+    needs, gpu = estimate(plan), wanted_device(plan.recipe) == "cuda"
     parts = dict(needs.parts)
     playing = parts["weights"] + needs.cache
     learning = sum(parts.values()) - parts["weights"]
@@ -36,7 +41,7 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
     alone = gpu and not (sharded and served)
     out.append(ProcessPlan("the run (tasks, credit, records)", 1, 1.0, float(alone), mine))
     models = len({p.base if p.adapter else name for name, p in recipe.policies.items() if not p.is_remote})
-    trained = len({p.base if p.adapter else n for n, p in recipe.policies.items() if n in plan.trainable})
+    trained = trained_models(plan)
     if sharded:
         passes = parts["activations"] + parts["logits"]
         whole = learning - passes
@@ -50,8 +55,9 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
             ProcessPlan("vLLM servers", models * max(1, cluster.engines), 1.0, gpus, parts["weights"] // max(1, models))
         )
     if cluster.rollout_workers:
+        loads = 0 if cluster.engines else playing  # with engines apart, workers have no weights
         out.append(
-            ProcessPlan("rollout workers", cluster.rollout_workers, cluster.worker_cpus, cluster.worker_gpus, playing)
+            ProcessPlan("rollout workers", cluster.rollout_workers, cluster.worker_cpus, cluster.worker_gpus, loads)
         )
     if cluster.engines:
         out.append(ProcessPlan("engines", cluster.engines, 1.0, cluster.engine_gpus, playing))

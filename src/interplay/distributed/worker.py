@@ -1,6 +1,7 @@
 """A rollout worker: a process that plays episodes, with environments, tools and sandboxes of its own.
 
-It has copies of the policies and engines of its own, or uses the engines of other processes (`engine_actor.py`).
+It has copies of the policies and engines of its own; or it uses the engines of other processes (`engine_actor.py`) and
+has no weights at all.
 `cluster.py` makes it a Ray actor. Randomness depends only on tasks and seeds. An episode is therefore the same on every
 worker, except for rounding, which depends on the batch.
 """
@@ -16,6 +17,7 @@ from interplay.distributed.engine_actor import ActorEngine, EngineActors
 from interplay.distributed.holder import PolicyHolder
 from interplay.engines.census import census
 from interplay.engines.engine import Engine
+from interplay.models.load import Loaded
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team, speech_of
@@ -42,14 +44,11 @@ class RolloutWorker(PolicyHolder):
         self.engines = EngineActors(engines)
         self.plan = resolve(parse(recipe))
         made = self.plan.recipe
-        super().__init__(Team(made, wrap=self._elsewhere if engines else None))
+        super().__init__(Team(made, elsewhere=self._elsewhere if engines else None))
         self.runner = Runner(made.seed, made.rollout, self.plan.algorithm.plan, made.reward, made.records.playouts)
 
-    def _elsewhere(self, policy: str, local: Engine) -> Engine:
-        """Replace the local engine of a policy by those of other processes."""
-        made = ActorEngine(policy, self.engines, local.capabilities, local.limits())
-        local.close()
-        return made
+    def _elsewhere(self, policy: str, loaded: Loaded) -> Engine:
+        return ActorEngine(policy, self.engines, loaded)
 
     async def use_engines(self, actors: Sequence[Any]) -> None:
         """From now on, these actors sample."""

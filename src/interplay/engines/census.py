@@ -192,6 +192,11 @@ class Census:
             work = self._together() if key is None else self._alone(service)
             self._pacers[key] = asyncio.get_running_loop().create_task(work)
 
+    def forget(self, service: Service) -> None:
+        """Do not keep in memory a service that is closed."""
+        self._services = [s for s in self._services if s is not service]
+        self._pacers.pop(service, None)
+
     async def _together(self) -> None:
         while True:
             await asyncio.sleep(0)  # actors that were started at the same time send their requests first
@@ -247,10 +252,22 @@ def census() -> Census:
     loop = asyncio.get_running_loop()
     found = _HERE.get(loop)
     if found is None:
-        for ended in [other for other in _HERE if other.is_closed()]:  # a census refers to its loop and its engines, so
-            del _HERE[ended]  # it would keep them in memory
+        _forget_ended()
         found = _HERE[loop] = Census()
     return found
+
+
+def _forget_ended() -> None:
+    """Drop the censuses of closed event loops. They refer to their loop and their services and keep them in memory."""
+    for ended in [loop for loop in _HERE if loop.is_closed()]:
+        del _HERE[ended]
+
+
+def forget(service: Service) -> None:
+    """Release a service that is closed. Otherwise an engine would keep its memory until the next run begins."""
+    _forget_ended()
+    for known in list(_HERE.values()):
+        known.forget(service)
 
 
 def deliver(future: asyncio.Future[T], answer: T | BaseException) -> None:

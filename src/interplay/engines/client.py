@@ -18,8 +18,8 @@ from typing import Any
 
 from interplay.config import RemoteSection
 from interplay.engines.answer import BadAnswer, read_answer
-from interplay.engines.secret import Secret
 from interplay.errors import ConfigError
+from interplay.secret import Secret
 
 TRIES = "x-stainless-retry-count"  # the header in which the client counts its retries
 _MOST_BYTES = 8 * 2**20  # of one answer, after decompression

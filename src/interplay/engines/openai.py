@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -27,10 +26,10 @@ from interplay.engines.census import census
 from interplay.engines.client import TRIES, chat_client
 from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request
 from interplay.engines.loop_thread import LoopThread
-from interplay.engines.secret import Secret, masked
 from interplay.errors import ConfigError, EngineError, RemoteError
 from interplay.models.adapter import Adapter
 from interplay.models.load import Loaded
+from interplay.secret import masked, read_key
 from interplay.types import Completion, MediaSpan, Message, Stop
 
 _SHOWN = 200  # characters of a server's text that an error shows
@@ -47,16 +46,11 @@ class RemoteEngine:
         self.version = 0
         self._sampled = 0
         self._asked: dict[Future[Completion], tuple[object, ...]] = {}
-        self._secret = Secret(os.environ.get(section.key_variable, "").strip())
+        self._secret = read_key(section.key_variable, f"'{model}'")
         if not self._secret and section.key_variable != RemoteSection().key_variable:
             raise ConfigError(
                 f"the key of '{model}' is read from the environment variable {section.key_variable}, which is not set; "
                 "set it, or remove remote.key_variable if the server needs no key."
-            )
-        if not self._secret.fits_a_header:
-            raise ConfigError(
-                f"the key of '{model}' in the environment variable {section.key_variable} cannot be sent in an HTTP "
-                "header; expected ASCII characters without spaces or line breaks."
             )
         self._client = chat_client(section, self._secret)
         self._open = ExitStack()

@@ -13,7 +13,7 @@ from interplay.errors import EngineError, did_you_mean
 def refuse_impossible(request: Request, vocabulary: int, context: int, adapters: Collection[str]) -> None:
     """Raise if a model of this size with these adapters cannot serve the request."""
     sampling = request.sampling
-    everything = (*request.ids, *request.forced, *(t for reply in request.legal for t in reply))
+    everything = request.ids + request.forced + tuple([t for reply in request.legal for t in reply])
     if not request.ids:
         raise EngineError("the prompt has no tokens; expected at least one.")
     if request.room < 1:
@@ -22,7 +22,8 @@ def refuse_impossible(request: Request, vocabulary: int, context: int, adapters:
         raise EngineError(f"the request has a token id outside the model's vocabulary of {vocabulary} ids.")
     if request.adapter is not None and request.adapter not in adapters:
         raise EngineError(f"no adapter '{request.adapter}' is loaded; {did_you_mean(request.adapter, adapters)}")
-    _refuse_legal(request)
+    if request.legal:
+        _refuse_legal(request)
     if not 0 <= sampling.temperature < inf or not 0 <= request.seed < 1 << 63:
         raise EngineError(
             f"the temperature is {sampling.temperature} and the seed {request.seed}; expected a temperature of at "

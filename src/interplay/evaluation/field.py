@@ -11,6 +11,7 @@ from typing import Any
 
 from interplay import __version__, envs
 from interplay.algorithms import Independent
+from interplay.engines.census import census
 from interplay.errors import InterplayError
 from interplay.evaluation.played import Played, fingerprint, key_of
 from interplay.rollout.runner import Runner
@@ -88,6 +89,8 @@ class Field:
                 if episode.replica < self.samples:
                     self.done(episode)
             return found
+        if not self.team.on_cpu:  # on a GPU no result repeats exactly, so no episode has to wait for slow environments
+            census().deterministic = self.team.deterministic
         for engine in self.team.engines:  # empty the cache, so that a chunk does not depend on the one before it
             engine.flush()
         found = list(await play())
@@ -113,9 +116,17 @@ class Field:
         return key_of(how, part.seed, who, tasks, limits, where, *([wires] if wires else []))
 
     def _weights(self, occupant: Occupant) -> tuple[list[list[str]], bool]:
-        """What identifies the weights of everybody who takes turns in a seat."""
+        """What identifies the weights of everybody who takes turns in a seat, and what they may see."""
         takers, always = (occupant.takers, occupant.always) if isinstance(occupant, ByTurn) else ((occupant,), True)
         sources = self.team.sources
         return [
-            [str(who)] if isinstance(who, Scripted) else [fingerprint(s) for s in sources[str(who)]] for who in takers
+            [str(who)]
+            if isinstance(who, Scripted)
+            else [*(fingerprint(s) for s in sources[str(who)]), *self._sight(str(who))]
+            for who in takers
         ], always
+
+    def _sight(self, name: str) -> list[str]:
+        member = self.team.members.get(name)
+        senses = None if member is None else member.loaded.senses
+        return [] if senses is None else [f"{senses.max_pixels} pixels, {senses.limit} media"]

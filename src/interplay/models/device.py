@@ -9,7 +9,8 @@ from interplay.errors import ConfigError
 
 
 def device_of(recipe: Recipe) -> str:
-    device = recipe.device if recipe.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    """The device of this machine on which the recipe's models are."""
+    device = wanted_device(recipe)
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device is 'cuda', but this machine has no CUDA device; expected 'cpu' or 'auto'.")
     return device
@@ -19,6 +20,11 @@ def limit_memory(recipe: Recipe, device: str) -> None:
     """Let this process take no more of the GPU's memory than `memory.share`, so that other runs can use the rest."""
     if device == "cuda" and recipe.memory.share < 1:
         torch.cuda.set_per_process_memory_fraction(recipe.memory.share)
+
+
+def wanted_device(recipe: Recipe) -> str:
+    """The device that the recipe asks for. A plan for another machine may ask for one that this machine lacks."""
+    return recipe.device if recipe.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def dtype_of(recipe: Recipe, device: str) -> torch.dtype:

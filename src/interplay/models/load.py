@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMultimodalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -50,7 +52,8 @@ class Loaded:
 
 
 def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
-    """The model in evaluation mode (no dropout, ever) with its tokenizer, ready for engine and learner."""
+    """The model in evaluation mode (no dropout, ever) with its tokenizer, ready for engine and learner. On the device
+    "meta" it has its shape and no weights, for a process that only renders prompts."""
     config, source = read_config(base, seed), locate(base, seed)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
@@ -59,12 +62,13 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
     _refuse_unsupported(base, config)
     family = senses.family_of(base, config)
     try:
-        model = _from_pretrained(source, dtype, family is not None)
+        model = _weightless(base, source, config, dtype) if device == "meta" else _load_weights(source, dtype, family)
     except (OSError, ValueError, SafetensorError) as error:
         raise _unloadable(base, error, "its weights are missing or broken") from None
     model.to(device).eval()
-    _refuse_other_attention(base, model)
-    _refuse_altered_logits(base, model)
+    if device != "meta":
+        _refuse_other_attention(base, model)
+        _refuse_altered_logits(base, model)
     if family is not None:
         tokenizer = _with_senses(base, source, model, family)
     elif tokenizer.chat_template is None:
@@ -80,8 +84,8 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
     return Loaded(model, tokenizer, stop_ids)
 
 
-def _from_pretrained(source: str, dtype: torch.dtype, multimodal: bool) -> Any:
-    if not multimodal:
+def _load_weights(source: str, dtype: torch.dtype, family: senses.Family | None) -> Any:
+    if family is None:
         return AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, attn_implementation=ATTENTION, trust_remote_code=False
         )
@@ -105,6 +109,16 @@ def blank(base: str, config: Any, dtype: torch.dtype) -> PreTrainedModel:
         return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
     found: PreTrainedModel = _attending(AutoModelForMultimodalLM.from_config(config, dtype=dtype))
     return found
+
+
+def _weightless(base: str, source: str, config: Any, dtype: torch.dtype) -> Any:
+    """The model with no weights, but with the names and the end tokens that `from_pretrained` would give it."""
+    with torch.device("meta"):
+        model = blank(base, config, dtype)
+    model.config.name_or_path = source
+    with suppress(OSError):  # the file is missing, and the end token is that of the tokenizer
+        model.generation_config = GenerationConfig.from_pretrained(source)
+    return model
 
 
 def _with_senses(base: str, source: str, model: Any, family: senses.Family) -> PreTrainedTokenizerBase:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from interplay.config import SensesSection
 from interplay.errors import ModelError
 from interplay.models.encode import encode
 from interplay.models.perceive import Perceived, perceive
@@ -160,6 +161,10 @@ class Senses:
     def moved(self) -> None:
         """Called when the eye's weights have changed: kept features are not used any more."""
         self.version += 1
+
+    def see_like(self, other: Senses | SensesSection) -> None:
+        """Take over how large and how many media `other` may see."""
+        self.max_pixels, self.limit = other.max_pixels, other.limit
 
     # -- media ----------------------------------------------------------------------------------------------------
 

@@ -22,10 +22,12 @@ from interplay.publishing.study import Study
 @dataclass(frozen=True)
 class ExperimentPace:
     """How many runs are done side by side, each on one thread, and after how many seconds nothing new is begun and
-    runs stop at their next step."""
+    runs stop at their next step. With `cells`, only the named STUDY/ARM are run: all seeds of the first group before
+    those of the next group."""
 
     jobs: int = 1
     seconds: float | None = None
+    cells: tuple[tuple[str, ...], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Agenda:
 
     plans: Sequence[tuple[StudyCall, Study]]
     begun: set[tuple[Path, str, int]] = field(default_factory=set)
+    cells: tuple[tuple[str, ...], ...] | None = None
 
     def following(self) -> tuple[StudyCall, str, int | None] | None:
         """The next piece of work: the name of an arena file, or an arm and a seed."""
@@ -66,16 +69,22 @@ class Agenda:
         return new
 
     def runs(self) -> Iterator[tuple[StudyCall, str, int]]:
-        """Every run that is not done, seed by seed over all studies."""
+        """Every run that is not done, group by group of `cells`, and in a group seed by seed over all studies."""
         ordered = sorted(
-            (study.section.seeds.index(seed), place, arm, seed)
+            (group, study.section.seeds.index(seed), place, list(study.section.arms).index(arm), arm, seed)
             for place, (_, study) in enumerate(self.plans)
             for arm, seed in study.runs
+            if (group := self._group(study, arm)) is not None
         )
-        for _, place, arm, seed in ordered:
+        for _, _, place, _, arm, seed in ordered:
             given = self.plans[place][0]
             if not (run_folder(given.folder, arm, seed) / TESTED).is_file():
                 yield given, arm, seed
+
+    def _group(self, study: Study, arm: str) -> int | None:
+        """The place of the group that an arm belongs to; None if it is not to be run."""
+        groups = ((f"{study.section.name}/{arm}",),) if self.cells is None else self.cells
+        return next((i for i, group in enumerate(groups) if f"{study.section.name}/{arm}" in group), None)
 
 
 def run_studies(
@@ -87,15 +96,17 @@ def run_studies(
     told: Callable[[str], None] = lambda _: None,
 ) -> list[Study]:
     """Do what is left of some studies; `seeds` takes only so many seeds of each."""
-    pace = pace or ExperimentPace()
-    plans = []
-    for file in files:
-        study = Study.read(file, changes, seeds)
-        given = StudyCall(file, tuple(changes), seeds, out / study.section.name)
-        plans.append((given, study))
+    named = [Study.read(file, changes, seeds).section.name for file in files]
+    calls = [StudyCall(f, tuple(changes), seeds, out / name) for f, name in zip(files, named, strict=True)]
+    return run_calls(calls, pace or ExperimentPace(), told)
+
+
+def run_calls(calls: Sequence[StudyCall], pace: ExperimentPace, told: Callable[[str], None]) -> list[Study]:
+    """Do what is left of studies that may have different changes."""
+    plans = [(given, given.study()) for given in calls]
     for given, study in plans:
         begin(study, given.folder)
-    agenda = Agenda(plans)
+    agenda = Agenda(plans, cells=pace.cells)
     for given, study in plans:
         left = sum(one.folder == given.folder for one, _, _ in agenda.runs())
         told(f"{study.section.name}: {len(study.runs)} runs, {left} left")

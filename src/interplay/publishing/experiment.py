@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -51,32 +52,42 @@ def late(until: float | None) -> bool:
 def one_run(study: Study, folder: Path, arm: str, seed: int, until: float | None = None) -> str:
     """Train one arm with one seed (or continue it), test it, and write the result. After the time `until` the run
     stops at the next step, and the next call continues it."""
+    from interplay.publishing.whole import WholeTest
     from interplay.training.trainer import Observer, Trainer
 
-    where = run_folder(folder, arm, seed)
+    section, where = study.section, run_folder(folder, arm, seed)
+    name = f"{section.name} {arm} seed {seed}"
     trainer = Trainer(resolve(study.recipe(arm, seed)), where)
-    trainer.observer = Observer(stepped=lambda *_: trainer.interrupt.ask() if late(until) else None)
+    whole = WholeTest(trainer, arm in section.resets) if section.whole else None
+    ready = whole.begin if whole is not None else lambda: None
+    trainer.observer = Observer(ready=ready, stepped=lambda *_: trainer.interrupt.ask() if late(until) else None)
+    found: dict[str, dict[str, Any]] = {}
     try:
         trainer.train()
         if trainer.stopping:
-            return f"{study.section.name} {arm} seed {seed}: interrupted at step {trainer.step_index}"
+            return f"{name}: interrupted at step {trainer.step_index}"
+        learners = trainer.plan.trainable if section.whole else [section.learner]
         counts = {
             "steps": trainer.step_index,
-            "learner_tokens": trainer.tokens[study.section.learner],
+            "learner_tokens": sum(trainer.tokens[one] for one in learners),
             "all_tokens": sum(trainer.tokens.values()),
             "labels": sum(p.labels for p in trainer.judges.pupils.values()),
+            "seconds": trainer.seconds,
         }
         changed = switches(trainer.plan.recipe, trainer.step_index)
+        if whole is not None:
+            found = {test: whole.end() for test in section.tests}
     finally:
         trainer.close()
-    found = {name: tested(study, arm, seed, name, newest(where)) for name in study.section.tests}
+    found = found or {test: tested(study, arm, seed, test, newest(where)) for test in section.tests}
     data = {"arm": arm, "seed": seed, "counts": counts, "switches": changed, "tests": found}
-    text = json.dumps(data, indent=1)
     work = where / f".{TESTED}"
-    work.write_text(text + "\n")
+    work.write_text(json.dumps(data, indent=1) + "\n")
     work.replace(where / TESTED)
-    gold = ", ".join(f"{name} {rows['mean'][study.section.gold]:.3f}" for name, rows in found.items())
-    return f"{study.section.name} {arm} seed {seed}: {study.section.gold} {gold}"
+    if not section.keep:
+        shutil.rmtree(where / "checkpoints")
+    gold = ", ".join(f"{test} {rows['mean'][section.gold]:.3f}" for test, rows in found.items())
+    return f"{name}: {section.gold} {gold}"
 
 
 @dataclass(frozen=True)

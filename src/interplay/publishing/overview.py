@@ -16,7 +16,7 @@ UNTRAINED = "untrained"
 MEASURES = ("win", "preference", "success", "regret")
 SETTINGS = {
     "story": ("two writers add sentences in turn", "writers of several styles", "consistent and new sentences"),
-    "negotiation": ("two players split items", "hagglers", "own share, less inequality and retreats"),
+    "negotiation": ("two players split items", "hagglers", "own share, minus inequality and retreats"),
     "debugging": ("mend a broken program", "breakers that plant the bug", "hidden tests"),
     "retrieval": ("answer from passages", "finders, one of them unreliable", "the answer and its citation"),
 }
@@ -130,9 +130,9 @@ class Overview:
             if "multi-fixed" not in s.arms or "start" not in s.runs[0].data["tests"][test]["mean"]:
                 continue
             trained, start = s.values("multi-fixed", test, gold), s.values("multi-fixed", test, "start")
-            pairs = [("multi-fixed less untrained", trained, start)]
+            pairs = [("multi-fixed minus untrained", trained, start)]
             if "oracle" in s.arms:
-                pairs.append(("oracle less multi-fixed", s.values("oracle", test, gold), trained))
+                pairs.append(("oracle minus multi-fixed", s.values("oracle", test, gold), trained))
             sources = [r.path for r in s.runs if r.arm in ("multi-fixed", "oracle")]
             for name, first, second in pairs:
                 gaps = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]

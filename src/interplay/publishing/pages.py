@@ -85,9 +85,9 @@ class Pages:
             at = next(s.folder for s in self.studies if s.name == c.study)
             p = "under 0.001" if c.corrected < 0.001 else say(c.corrected, ".3f", at)
             difference = self.facts.interval(c.difference, "+.3f", at)
-            rows.append((c.study, f"{c.first} less {c.second}", difference, say(c.seeds, "d", at), p))
+            rows.append((c.study, f"{c.first} minus {c.second}", difference, say(c.seeds, "d", at), p))
         used = dict.fromkeys((c.first, c.second) for c in self.contrasts)
-        asked = "; ".join(f"{_ASKED[pair]} ({pair[0]} less {pair[1]})" for pair in used if pair in _ASKED)
+        asked = "; ".join(f"{_ASKED[pair]} ({pair[0]} minus {pair[1]})" for pair in used if pair in _ASKED)
         table = TableBlock(
             ("study", "contrast, gold with new partners", "difference", "seeds", "p after Holm"), tuple(rows)
         )

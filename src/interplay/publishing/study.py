@@ -32,7 +32,7 @@ class TestSection(Section):
     """The partners with whom the learner of every arm is tested. The score is the gold component of the reward."""
 
     __test__ = False
-    seats: list[list[str]] = Field(description="line-ups, each of role=player for the other roles")
+    seats: list[list[str]] = Field([], description="line-ups, each of role=player for the other roles")
     options: list[str] = Field([], description="changes to the recipe, such as env.team=pair")
 
 
@@ -52,11 +52,22 @@ class StudySection(Section):
     recipe: str = Field(description="the recipe that all arms change, beside this file")
     learner: str = Field("learner", description="the policy that is tested")
     role: str = Field("learner", description="the role that it plays in every arm")
+    whole: bool = Field(
+        False,
+        description="test the seats of each arm as they are, with all policies that it trains, and not one learner; "
+        "the measure is the share of tasks in which eval.success was reached or, in games, the score against "
+        "eval.opponents",
+    )
+    resets: list[str] = Field(
+        [], description="whole: arms that are also tested with the initial weights in one role, for each role"
+    )
+    keep: bool = Field(True, description="keep the checkpoints of runs that have been tested")
+    model: str = Field("", description="what the tables call the model that is trained")
     seeds: list[int]
     common: list[str] = Field([], description="changes to the recipe in every arm")
     arms: dict[str, list[str]] = Field(description="changes to the recipe, by the name of the arm")
     tests: dict[str, TestSection]
-    games: int = Field(64, ge=1, description="tasks of each line-up")
+    games: int = Field(64, ge=1, description="tasks of each line-up; in a whole study eval.games of the recipe")
     gold: str = Field("gold", description="the component of the reward that the tests count")
     best: float | None = Field(None, description="the most of it that can be had, where it is known")
     success: str | None = Field(None, description="the component of the reward that says whether a task is done")
@@ -76,6 +87,11 @@ class StudySection(Section):
                     raise ConfigError(f"a contrast names arm '{arm}'; {did_you_mean(arm, self.arms)}")
             if contrast.test not in self.tests:
                 raise ConfigError(f"a contrast names test '{contrast.test}'; {did_you_mean(contrast.test, self.tests)}")
+        for arm in self.resets:
+            if arm not in self.arms:
+                raise ConfigError(f"resets names arm '{arm}'; {did_you_mean(arm, self.arms)}")
+        if self.whole and len(self.tests) != 1:
+            raise ConfigError(f"a study with whole = true has {len(self.tests)} tests; expected one.")
         if len(set(self.seeds)) < max(1, len(self.seeds)):
             raise ConfigError(f"a study's seeds are {self.seeds}; expected at least one seed, and each only once.")
         return self

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from interplay.rewards.preference import Verdict
+from interplay.rewards.reply import spoken
 from interplay.types import Message
 
 PAIRWISE = ("A", "B")
@@ -26,8 +27,12 @@ class Scoring(Protocol):
 
 
 _MARK = re.compile(r"<\s*/?\s*(?:question|reply|A|B)\s*>", re.IGNORECASE)
-_CHOICE = re.compile(r"(?<![\w'])(A|B|tie)(?![\w'])", re.IGNORECASE)
-_NUMBER = r"(-?\d+(?:\.\d+)?)(?:\s*/\s*\d+)?"
+_ALONE = re.compile(r"(?:[^:]*:)?\W*(A|B|tie)\W*", re.IGNORECASE)
+_CHOICE = re.compile(r"(?<![\w'])(?:(A|B)(?![\w'])|(?i:(?:is|answer|verdict)\W+(?:a\W+)?(tie)\b))")
+# "A" as a name at the end of a part of a sentence or before one of these words; elsewhere it may be the article.
+_NAME = re.compile(r"(?<![\w'])A(?:\W*$|[^\w\s]|\s+(?:is|was|wins|has|gives|does|seems|looks|because|since|as)\b)")
+_DENIED = re.compile(r"\b(?:not|no|never|neither|nor|cannot|worse|less)\b|n['’]t\b", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<![\w.,])(-?\d+(?:\.\d+)?)(?![\w]|[.,]\d)(?:\s*(?:/|out of)\s*\d+)?")
 
 
 def said(messages: Sequence[Message]) -> str:
@@ -38,7 +43,7 @@ def said(messages: Sequence[Message]) -> str:
 
 
 def _between(mark: str, text: str) -> str:
-    return f"<{mark}>\n{_MARK.sub('', text)}\n</{mark}>"
+    return f"<{mark}>\n{_MARK.sub('?', text)}\n</{mark}>"  # nothing that is left can be a mark again
 
 
 def compare(question: Sequence[Message], first: str, second: str, instructions: str) -> tuple[Message, ...]:
@@ -52,17 +57,26 @@ def compare(question: Sequence[Message], first: str, second: str, instructions: 
 
 
 def read_choice(text: str) -> Verdict:
-    """The last A, B or tie that is a separate word; two different ones on the last line are not an answer.
+    """The choice on the last line that names A, B or a tie. Two different ones, or one that is denied, are no answer;
+    neither is the article "a".
 
-    >>> read_choice("I think B is better.\\nB").p, read_choice("no idea").p, read_choice("tie").p
+    >>> read_choice("I think B is better.\\nB").p, read_choice("not A").p, read_choice("It is a tie.").p
     (0.0, None, 0.5)
     """
-    lines = [line for line in text.strip().splitlines() if _CHOICE.search(line)]
-    found = {m.lower() for m in _CHOICE.findall(lines[-1])} if lines else set()
-    if len(found) != 1:
+    lines = [(line, found) for line in spoken(text).splitlines() if (found := _choices(line))]
+    line, found = lines[-1] if lines else ("", set())
+    if len(found) != 1 or _DENIED.search(line):
         return Verdict(None, sampled=True)
-    choice = found.pop()
+    (choice,) = found
     return Verdict({"a": 1.0, "b": 0.0, "tie": 0.5}[choice], float(choice == "tie"), sampled=True)
+
+
+def _choices(line: str) -> set[str]:
+    """The choices that a line names, in lower case. In a sentence only capital letters count."""
+    if alone := _ALONE.fullmatch(line):
+        return {alone[1].lower()}
+    found = {one.lower() for pair in _CHOICE.findall(line) for one in pair if one}
+    return found if found != {"a"} or _NAME.search(line) else set()
 
 
 def mark(question: Sequence[Message], reply: str, instructions: str, scale: Sequence[int]) -> tuple[Message, ...]:
@@ -76,15 +90,20 @@ def mark(question: Sequence[Message], reply: str, instructions: str, scale: Sequ
 
 
 def read_mark(text: str, scale: Sequence[int]) -> float | None:
-    """The last number of the answer, from −1 (the lowest mark) to 1 (the highest); outside the scale it does not count.
+    """The number on the last line that has one, from −1 (the lowest mark) to 1 (the highest). Two different numbers, a
+    number that is denied, and one outside the scale are no answer.
 
-    >>> read_mark("8/10", (0, 10)), read_mark("11", (0, 10)), read_mark("good", (0, 10))
+    >>> read_mark("8 out of 10", (0, 10)), read_mark("11", (0, 10)), read_mark("good", (0, 10))
     (0.6, None, None)
     """
-    numbers = re.findall(_NUMBER, text)
-    if not numbers or not scale[0] <= float(numbers[-1]) <= scale[1]:
+    lines = [(line, found) for line in spoken(text).splitlines() if (found := {*map(float, _NUMBER.findall(line))})]
+    line, numbers = lines[-1] if lines else ("", set())
+    if len(numbers) != 1 or _DENIED.search(line):
         return None
-    return round(2 * (float(numbers[-1]) - scale[0]) / (scale[1] - scale[0]) - 1, 12)
+    (number,) = numbers
+    if not scale[0] <= number <= scale[1]:
+        return None
+    return round(2 * (number - scale[0]) / (scale[1] - scale[0]) - 1, 12)
 
 
 def by_rubric(
@@ -99,16 +118,17 @@ def by_rubric(
 
 
 def read_rubric(text: str, scale: Sequence[int], criteria: Sequence[str]) -> dict[str, float] | None:
-    """A mark for every criterion, each from −1 to 1; None if one is missing or outside the scale.
+    """A mark for every criterion, each from −1 to 1; None if one is missing, outside the scale, or given twice and
+    differently.
 
     >>> read_rubric("fairness: 10\\ncoherence: 5", (0, 10), ("fairness", "coherence"))
     {'fairness': 1.0, 'coherence': 0.0}
     """
     out: dict[str, float] = {}
     for name in criteria:
-        found = re.findall(rf"^\W*{re.escape(name)}\W*:\W*{_NUMBER}", text, re.IGNORECASE | re.MULTILINE)
-        value = read_mark(found[-1], scale) if found else None
-        if value is None:
+        found = re.findall(rf"^\W*{re.escape(name)}\W*:(.*)$", spoken(text), re.IGNORECASE | re.MULTILINE)
+        marks = {read_mark(one, scale) for one in found}
+        if len(marks) != 1 or None in marks:
             return None
-        out[name] = value
+        out[name] = next(mark for mark in marks if mark is not None)
     return out

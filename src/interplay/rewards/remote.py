@@ -7,9 +7,9 @@ server's token is read from an environment variable and sent in a header; it is 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import math
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from typing import Any
 
 from interplay.config import JudgeSection
 from interplay.errors import JudgeError
+from interplay.secret import read_key
 from interplay.types import Message
 
 _MOST_BYTES = 8 * 2**20  # the largest size of one answer
@@ -52,9 +53,9 @@ class RemoteScorer:
 
     def _post(self, body: bytes) -> bytes:
         request = urllib.request.Request(f"{self.url}/score", body, {"Content-Type": "application/json"})
-        token = os.environ.get(self._variable, "").strip()
+        token = read_key(self._variable, "the reward server")
         if token:
-            request.add_unredirected_header("Authorization", f"Bearer {token}")
+            request.add_unredirected_header("Authorization", f"Bearer {token.reveal()}")
         try:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:
                 found: bytes = answer.read(_MOST_BYTES + 1)
@@ -65,7 +66,7 @@ class RemoteScorer:
             raise JudgeError(
                 f"the reward server {self.url} refused the request: {what}; its token is read from {self._variable}."
             ) from None
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, http.client.HTTPException) as error:
             raise _Again(type(error).__name__) from None
         if len(found) > _MOST_BYTES:
             raise JudgeError(f"the reward server {self.url} answered with more than {_MOST_BYTES:,} bytes.")
@@ -76,7 +77,7 @@ class RemoteScorer:
             data: dict[str, Any] = json.loads(body)
             found = [float(x) for x in data["scores"]]
             self.version = str(data["version"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise JudgeError(f"the reward server {self.url} gave an answer that cannot be parsed.") from None
         if len(found) != count or not all(map(math.isfinite, found)):
             raise JudgeError(

@@ -58,7 +58,7 @@ def media(episode: Episode) -> Iterator[Media]:
 def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
     """An episode as plain JSON values. Media are given by their digests only."""
     given = credit or Credit()
-    out = {f.name: getattr(episode, f.name) for f in fields(Episode) if f.name != "cut"}
+    out = {f.name: getattr(episode, f.name) for f in fields(Episode) if f.name not in ("cut", "used")}
     task = episode.task
     out["task"] = {"id": task.id, "env": task.env, "seed": task.seed, "data": dict(task.data)}
     out["seats"] = {role: _seat_out(who) for role, who in episode.seats.items()}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from interplay.agents.joined import look
@@ -30,13 +31,14 @@ class Ledger:
     limits: RolloutSection
     gate: asyncio.Event | None = None  # closed while the run is paused
     began: float = field(default_factory=time.monotonic)
-    tokens: int = 0
+    used: Counter[str] = field(default_factory=Counter)  # tokens sampled by each policy
     plays: dict[tuple[int, ...], list[Rewards]] | None = None  # by joint action of the first choice by worth
     behind: list[asyncio.Task[list[Turn]]] = field(default_factory=list)  # playouts that the line does not wait for
     cut: bool = False  # a playout was given up at the token limit
 
     def spend(self, turns: Sequence[Turn]) -> None:
-        self.tokens += sum(t.sampled for t in turns)
+        for turn in turns:
+            self.used[turn.policy] += turn.sampled
 
     def own_plays(self, plan: SamplingPlan) -> tuple[Rewards, ...] | None:
         """The rewards of plays to the end that were not chosen by worth; None if the line itself is such a play."""
@@ -46,7 +48,7 @@ class Ledger:
 
     @property
     def spent(self) -> bool:
-        return self.tokens >= self.limits.max_episode_tokens
+        return self.used.total() >= self.limits.max_episode_tokens
 
     def later(self, playouts: Coroutine[None, None, list[Turn]]) -> asyncio.Task[list[Turn]]:
         self.behind.append(census().begin(playouts))
@@ -184,7 +186,7 @@ class Foresight:
             if self.record:
                 turns += kept.values()
             book(await step(env, kept))
-            stamp = replace(stamp, decision=stamp.decision + 1)
+            stamp = stamp.at(stamp.decision + 1, stamp.candidate)
         else:
             book(await outcome(env))
         return Playout(ahead, sum(earned, Rewards()), turns)

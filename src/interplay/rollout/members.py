@@ -75,19 +75,21 @@ class Playable(NamedTuple):
     renderer: Renderer
 
 
-WrapEngine = Callable[[str, Engine], Engine]  # by the name of a member: another engine in place of this one
+# Makes the engine of a member, by its name, in other processes. The model has no weights (device meta).
+EngineElsewhere = Callable[[str, Loaded], Engine]
 
 
 class Members:
     """All members by name: the recipe's policies, snapshots of them, and models that were added."""
 
     def __init__(
-        self, recipe: Recipe, sources: Mapping[str, str] | None = None, wrap: WrapEngine | None = None
+        self, recipe: Recipe, sources: Mapping[str, str] | None = None, elsewhere: EngineElsewhere | None = None
     ) -> None:
-        """Load every policy that is not remote. `sources` gives other weights for some (a checkpoint's folder). `wrap`
-        replaces the engines of policies and snapshots."""
-        self.recipe, self._wrap = recipe, wrap
-        limit_memory(recipe, device_of(recipe))
+        """Load every policy that is not remote. `sources` gives other weights for some (a checkpoint's folder). With
+        `elsewhere`, the engines of policies and snapshots are in other processes, and this one loads no weights."""
+        self.recipe, self._elsewhere = recipe, elsewhere
+        if elsewhere is None:
+            limit_memory(recipe, device_of(recipe))
         self.by_name: dict[str, Member] = {}
         self._idle: dict[str, Member] = {}  # full models of snapshots that are not seated now
         shared: dict[str, Playable] = {}
@@ -135,12 +137,12 @@ class Members:
 
     def _seated(self, name: str, source: str, ranks: Sequence[int] = ()) -> Playable:
         """Load the model of a policy, with its engine. `ranks` are those of the adapters on it."""
-        recipe, device = self.recipe, device_of(self.recipe)
+        recipe, device = self.recipe, "meta" if self._elsewhere is not None else device_of(self.recipe)
         # If neither learner nor engine use the copy in this process, it needs no GPU memory.
-        place = "cpu" if recipe.engine.kind != "local" and recipe.train.shard == "fsdp" else device
+        place = "cpu" if device == "cuda" and recipe.engine.kind != "local" and recipe.train.shard == "fsdp" else device
         loaded = load(source, place, dtype_of(recipe, device), recipe.seed)
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
-        if recipe.engine.kind == "local":
+        if recipe.engine.kind == "local" or self._elsewhere is not None:
             return Playable(loaded, self._engine(name, loaded), renderer)
         if recipe.engine.kind == "sglang":
             from interplay.engines.sglang import connect
@@ -151,8 +153,9 @@ class Members:
         return Playable(loaded, open_engine(loaded.model, recipe.engine, ranks, device == "cpu"), renderer)
 
     def _engine(self, name: str, loaded: Loaded, frozen: bool = False) -> Engine:
-        made = _engine(loaded, self.recipe, speculates=not frozen)
-        return made if self._wrap is None else self._wrap(name, made)
+        if self._elsewhere is not None:
+            return self._elsewhere(name, loaded)
+        return _engine(loaded, self.recipe, speculates=not frozen)
 
     def speculations(self) -> dict[str, Speculation]:
         """What the engines of the recipe's policies use for speculative sampling, each once. A checkpoint keeps its
@@ -176,6 +179,8 @@ class Members:
             member = self._idle.pop(name)
         else:
             loaded = load(str(source), str(model.device), model.dtype, 0)
+            if loaded.senses is not None and origin.loaded.senses is not None:
+                loaded.senses.see_like(origin.loaded.senses)
             idle = next((n for n, m in self._idle.items() if _shape(m.loaded) == _shape(loaded)), None)
             if idle is None:
                 engine = self._engine(name, loaded, frozen=True)
@@ -207,10 +212,11 @@ class Members:
             loaded = load(str(source), str(model.device), model.dtype, 0)
             _replace_weights(member.loaded, loaded)
 
-    def add(self, name: str, source: str, recipe: Recipe, base: str | None = None) -> str:
-        """Add another frozen model: anything that can be the base of a policy, or a PEFT folder. The base of an adapter
-        is `base`, or the one its folder names. If another adapter here has that base, it is shared. Returns the
-        base."""
+    def add(self, name: str, source: str, recipe: Recipe, policy: PolicySection | None = None) -> str:
+        """Add another frozen model: anything that can be the base of a policy, or a PEFT folder. `policy` says how it
+        was trained: which base its adapter has (else the one that the folder names), and what it may see. If another
+        adapter here has that base, it is shared. Returns the base."""
+        base, sight = (None, None) if policy is None else (policy.base, policy.senses)
         peft = Path(source) if (Path(source) / PEFT_CONFIG).is_file() else None
         whole = locate((base or base_of(peft)) if peft else source, recipe.seed)
         adapters = [m for m in self.by_name.values() if m.adapter is not None]  # their bases are never trained
@@ -220,6 +226,8 @@ class Members:
         else:
             device = device_of(recipe)
             loaded = load(whole, device, dtype_of(recipe, device), recipe.seed)
+            if loaded.senses is not None and sight is not None:
+                loaded.senses.see_like(sight)
             renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
             member = Member(name, loaded, _engine(loaded, recipe), renderer, trainable=False)
         self.by_name[name] = member
@@ -273,7 +281,7 @@ def _sense(name: str, policy: PolicySection, loaded: Loaded) -> None:
             "or sounds, such as tiny-vl."
         )
     loaded.senses.learns = policy.senses.train
-    loaded.senses.max_pixels, loaded.senses.limit = policy.senses.max_pixels, policy.senses.limit
+    loaded.senses.see_like(policy.senses)
     if policy.adapter is None and policy.trainable:
         thaw(loaded.model)
 

@@ -189,7 +189,12 @@ def _check_needs_no_own_play(recipe: Recipe, sampling: Tree) -> None:
 
 
 def _check_stream(plan: RunPlan) -> None:
-    stream, settings = plan.recipe.stream, plan.algorithm.settings
+    stream, settings, replicas = plan.recipe.stream, plan.algorithm.settings, plan.algorithm.plan.replicas
+    if stream.min_group > replicas:
+        raise ConfigError(
+            f"stream.min_group is {stream.min_group}, but {plan.recipe.algorithm.name} plays {replicas} episodes of "
+            f"each task; expected at most {replicas}."
+        )
     if stream.max_staleness and settings.correction == "none":
         raise ConfigError(
             f"stream.max_staleness is {stream.max_staleness}, so older weights than the trained ones may sample "

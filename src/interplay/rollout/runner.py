@@ -113,6 +113,7 @@ class Runner:
                 episode.turns += await census().join(playouts)
         finally:
             await ledger.drop()
+            episode.used = dict(ledger.used)
             episode.turns = [t for t in episode.turns if t.kept or t.outlook is not None]
         episode.truncated = episode.truncated or ledger.cut
         episode.plays = ledger.own_plays(self.plan)

@@ -17,11 +17,11 @@ from interplay.agents.player import Agent
 from interplay.agents.relay import Relay
 from interplay.agents.remote import RemoteAgent
 from interplay.agents.scripted import BotAgent
-from interplay.config import REMOTE, Recipe, RemoteSection
+from interplay.config import REMOTE, PolicySection, Recipe, RemoteSection
 from interplay.engines.engine import Engine, Sampling
 from interplay.engines.openai import RemoteEngine
 from interplay.errors import ConfigError, did_you_mean
-from interplay.rollout.members import Member, Members, WrapEngine
+from interplay.rollout.members import EngineElsewhere, Member, Members
 from interplay.rollout.runner import Seated, Seating
 from interplay.types import ByTurn, Occupant, Remote, Role, Scripted, Snapshot, Task
 
@@ -45,11 +45,12 @@ class Team:
     """`sources` says what the weights of each player were made from, or where its server is."""
 
     def __init__(
-        self, recipe: Recipe, sources: Mapping[str, str] | None = None, wrap: WrapEngine | None = None
+        self, recipe: Recipe, sources: Mapping[str, str] | None = None, elsewhere: EngineElsewhere | None = None
     ) -> None:
-        """Load every policy. `sources` gives other weights for some (a checkpoint's folder), `wrap` other engines."""
+        """Load every policy. `sources` gives other weights for some (a checkpoint's folder). With `elsewhere`, other
+        processes sample, and this one loads no weights."""
         self.recipe = recipe
-        self.pool = Members(recipe, sources, wrap)
+        self.pool = Members(recipe, sources, elsewhere)
         self.remotes = {
             name: RemoteEngine(policy.base.removeprefix(REMOTE), policy.remote or RemoteSection())
             for name, policy in recipe.policies.items()
@@ -77,8 +78,11 @@ class Team:
         stream = self.recipe.stream
         if stream.deterministic is not None:
             return stream.deterministic
-        on_cpu = all(m.loaded.model.device.type == "cpu" for m in self.members.values())
-        return on_cpu and stream.max_staleness == 0
+        return self.on_cpu and stream.max_staleness == 0
+
+    @property
+    def on_cpu(self) -> bool:
+        return all(m.loaded.model.device.type in ("cpu", "meta") for m in self.members.values())
 
     # -- who acts -------------------------------------------------------------------------------------------------
 
@@ -148,9 +152,9 @@ class Team:
         self.pool.freeze(who, source)
         self.sources[str(who)] = (str(source),)
 
-    def add(self, name: str, source: str, recipe: Recipe, base: str | None = None) -> None:
+    def add(self, name: str, source: str, recipe: Recipe, policy: PolicySection | None = None) -> None:
         """Add another frozen model as `name` (see `Members.add`)."""
-        self.sources[name] = (source, self.pool.add(name, source, recipe, base))
+        self.sources[name] = (source, self.pool.add(name, source, recipe, policy))
 
     def add_remote(self, name: str, model: str, section: RemoteSection) -> None:
         """Add a model behind a server as `name`."""
@@ -167,7 +171,7 @@ class Team:
             self.sources[seated] = (recipe.policies[name].base, f"seed {recipe.seed}")
             self.members[seated] = Member(seated, origin.loaded, origin.engine, origin.renderer, trainable=False)
         else:
-            self.add(seated, recipe.policies[name].base, recipe)
+            self.add(seated, recipe.policies[name].base, recipe, recipe.policies[name])
         return who
 
     @property

@@ -66,7 +66,7 @@ async def _draw(d: Decision) -> dict[Role, list[Turn]]:
     """Sample K replies in trainable seats, and one in all others."""
     agents, views = d.agents, d.views
     wanted = [(r, k) for r in views for k in range(d.plan.candidates if agents[r].trainable else 1)]
-    jobs = [agents[r].sample(d.env, views[r], replace(d.stamp, candidate=k)) for r, k in wanted]
+    jobs = [agents[r].sample(d.env, views[r], d.stamp.at(d.stamp.decision, k)) for r, k in wanted]
     results = await census().gather(jobs)
     drawn: dict[Role, list[Turn]] = {role: [] for role in views}
     failed: BaseException | None = None

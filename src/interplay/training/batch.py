@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -237,14 +238,18 @@ def _visibility(row: Row, width: int) -> np.ndarray:
     """The attention mask of a row: a token sees its own node and those above, up to itself. Padding sees padding, so
     that the softmax stays finite."""
     above = np.zeros((len(row.nodes) + 1, len(row.nodes) + 1), bool)
-    node_of = np.full(width, len(row.nodes))
     for i, node in enumerate(row.nodes):
         if node.parent >= 0:
             above[i] = above[node.parent]
         above[i, i] = True
-        node_of[node.offset : node.offset + len(node.tokens)] = i
     above[-1, -1] = True
-    return above[node_of[:, None], node_of[None, :]] & np.tri(width, dtype=bool)
+    lengths = [*(len(node.tokens) for node in row.nodes), width - row.length]  # nodes lie one after another
+    return above.repeat(lengths, 0).repeat(lengths, 1) & _triangle(width)
+
+
+@lru_cache(maxsize=64)
+def _triangle(width: int) -> np.ndarray:
+    return np.tri(width, dtype=bool)
 
 
 def _predicted(row: Row, spot: Spot, sample: Sample, actions: bool) -> list[tuple[int, int]]:

@@ -32,7 +32,9 @@ class Feed:
         self._used: Counter[Snapshot] = Counter()  # in groups that are being played or wait to be pulled
         self._seats: dict[int, Mapping[Role, Occupant]] = {}  # of those groups, by their numbers
         self._held: set[Snapshot] = set()  # for an evaluation beside the stream
-        self.dropped = 0
+        self.dropped = 0  # episodes that were too old
+        self.replaced = 0  # groups that the last `pull` replaced, because too few of their episodes were left
+        self.discarded: Counter[str] = Counter()  # tokens of dropped episodes that the trainer has not counted yet
 
     def begin(self) -> None:
         """Start playing. Tasks that an earlier process issued but did not train on are issued again."""
@@ -41,16 +43,18 @@ class Feed:
         self.stream.begin(state.step_index, saved.get("issued", state.step_index * self.batch), saved.get("again", ()))
 
     async def pull(self) -> list[Group]:
-        """The groups of the next training step. Groups whose episodes are all too old are replaced. For each group that
-        teaches the algorithm nothing, another group is added, up to the algorithm's limit; the group itself stays in
-        the metrics."""
+        """The groups of the next training step. Groups whose episodes are all too old are replaced, and so are those
+        with too few episodes. For each group that teaches the algorithm nothing, another group is added, up to the
+        algorithm's limit; the group itself stays in the metrics."""
         groups: list[Group] = []
+        self.replaced = 0
         missing, spare = self.batch, self.batch * self.state.algorithm.resample
         while missing:
             taken = await self.stream.pull(missing)
             for group in taken:
                 self._release(group.number)
-            kept = [g for g in taken if self.settings.stale == "mask" or self._keep_fresh(g)]
+            fresh = [g for g in taken if self.settings.stale == "mask" or self._keep_fresh(g)]
+            kept = self._without_partial(fresh)
             groups += kept
             empty = min(spare, sum(not self._teaches(g) for g in kept)) if spare else 0
             missing, spare = missing - len(kept) + empty, spare - empty
@@ -62,9 +66,26 @@ class Feed:
         good = [e for e in group.played if e.error is None]
         return bool(good) and self.state.algorithm.teaches(good)
 
+    def _without_partial(self, groups: Sequence[Group]) -> list[Group]:
+        """Leave out groups with fewer good episodes than `stream.min_group`, but at most one batch of groups in a step:
+        if every episode fails, the run must end with an error and not play for ever."""
+        if self.settings.min_group == 1:
+            return list(groups)
+        few = [g.number for g in groups if sum(e.error is None for e in g.played) < self.settings.min_group]
+        out = few[: self.batch - self.replaced]
+        self.replaced += len(out)
+        for episode in (e for g in groups if g.number in out for e in g.played):
+            self.discarded.update(episode.used)
+        return [g for g in groups if g.number not in out]
+
     def _keep_fresh(self, group: Group) -> bool:
         """Drop the episodes of a group that have too old tokens; return whether any are left."""
-        fresh = [e for e in group.played if self.lag(e) <= self.settings.max_staleness]
+        fresh: list[Episode] = []
+        for episode in group.played:
+            if self.lag(episode) <= self.settings.max_staleness:
+                fresh.append(episode)
+            else:
+                self.discarded.update(episode.used)
         self.dropped += len(group.played) - len(fresh)
         group.episodes = [*fresh]
         return bool(fresh)
@@ -148,8 +169,8 @@ def consumed(groups: Sequence[Group], step: int, learners: Mapping[str, Any]) ->
         versions: dict[str, list[int]] = {}
         for turn in (t for e in group.played for t in e.turns if t.policy in learners and t.playout is None):
             for sample in turn.samples:
-                low, high = versions.get(turn.policy, [sample.version, sample.version])
-                versions[turn.policy] = [min(low, *sample.versions), max(high, *sample.versions)]
+                found = {*sample.versions, *versions.get(turn.policy, ())}
+                versions[turn.policy] = [min(found, default=0), max(found, default=0)]
         rows.append(
             {
                 "step": step,

@@ -23,14 +23,14 @@ from interplay.training.watch import TokenWatch
 if TYPE_CHECKING:
     from interplay.training.critic import Critic
 
-Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
+Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, Tensor]]]
 
 
 @dataclass(frozen=True)
 class Objective:
     """What a step minimises: a loss over tokens, what its mean is taken over, and whether tokens with zero advantage
     still have a gradient (from an entropy bonus or a KL penalty). Tokens whose weights are more than `staleness`
-    training steps old are left out of both the loss and its mean. `watch` is told about every trained token."""
+    training steps old are left out of both the loss and its mean. `watch` is shown every trained token."""
 
     loss: Loss
     average: str | int = "token"
@@ -82,8 +82,9 @@ class Learner(Protocol):
         """One training step of several learners with the same `shares`; returns metrics by policy."""
         ...
 
-    def imitate(self, examples: Sequence[Example]) -> float:
-        """One optimiser step towards given replies; returns the mean negative log-likelihood per token."""
+    def imitate(self, examples: Sequence[Example], lr: float | None = None) -> float:
+        """One optimiser step towards given replies, with learning rate `lr` if it is given; returns the mean negative
+        log-likelihood per token."""
         ...
 
     def fit(self, examples: Sequence[Example], tokens: bool) -> dict[str, float]:

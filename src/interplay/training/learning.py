@@ -6,7 +6,8 @@ It runs on the learner's own thread. It does not depend on the algorithm, the en
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from interplay.algorithms import credit
@@ -138,14 +139,17 @@ class Learning:
     def _step(self, batches: Mapping[str, Batch], episodes: Sequence[Episode], credited: Credit) -> dict[str, float]:
         state, settings, critic = self.state, self.algorithm.settings, self.algorithm.critic
         staleness = state.plan.recipe.stream.max_staleness
-        watch = TokenWatch(credited) if state.plan.recipe.records.tokens else None
+        watch = self._watch(episodes, credited)
         objective = Objective(self.algorithm.loss, settings.average, settings.regularised, staleness, watch)
         warming = critic is not None and state.step_index < critic.warmup
         metrics: dict[str, float] = {}
         found: dict[str, dict[str, float]] = {name: {} for name in batches}
-        for together in [] if warming else self._sharing(batches):
-            given = {name: batch.trained for name, batch in batches.items()}
-            found |= together[0].step_together(together, given, objective)
+        given = {name: batch.trained for name, batch in batches.items()}
+        groups = [] if warming else self._sharing(batches)
+        for stepped in _at_once(groups, lambda group: group[0].step_together(group, given, objective)):
+            found |= stepped
+        if watch is not None:
+            watch.write()
         for name, batch in batches.items():
             learner = state.learners[name]
             state.guards.gate(name, found[name], learner.rounded)
@@ -156,6 +160,14 @@ class Learning:
             metrics |= self.state_critic.learn(credit.lines(episodes))
         return metrics
 
+    def _watch(self, episodes: Sequence[Episode], credited: Credit) -> TokenWatch | None:
+        """Watches the tokens of the episodes that are recorded; None if there are none."""
+        if not self.state.plan.recipe.records.tokens:
+            return None
+        recorded = self.state.records.chosen(episodes)
+        wanted = [s.id for e in recorded for t in e.turns if t.playout is None for s in t.samples]
+        return TokenWatch(credited, wanted) if wanted else None
+
     def _sharing(self, batches: Mapping[str, Batch]) -> list[list[Learner]]:
         """The learners that take this step and have credited examples, grouped by model."""
         by_model: dict[int, list[Learner]] = defaultdict(list)
@@ -164,3 +176,14 @@ class Learning:
                 learner = self.state.learners[name]
                 by_model[id(learner.shares)].append(learner)
         return list(by_model.values())
+
+
+def _at_once(
+    groups: Sequence[Sequence[Learner]], step: Callable[[Sequence[Learner]], dict[str, dict[str, float]]]
+) -> list[dict[str, dict[str, float]]]:
+    """Take the step of each group of learners: at the same time if they all have processes of their own, otherwise one
+    after another."""
+    if len(groups) < 2 or not all(learner.apart for group in groups for learner in group):
+        return [step(group) for group in groups]
+    with ThreadPoolExecutor(len(groups), "interplay-group") as pool:
+        return list(pool.map(step, groups))

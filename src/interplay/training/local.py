@@ -103,7 +103,9 @@ class LocalLearner:
         """Its adapter, if it has one, by the policy's name."""
         return {} if self.adapter is None else {self.name: self.adapter}
 
-    def imitate(self, examples: Sequence[Example]) -> float:
+    def imitate(self, examples: Sequence[Example], lr: float | None = None) -> float:
+        for group in self.optimizer.param_groups if lr is not None else ():
+            group["lr"] = lr
         weight = token_weights(examples, "token")
         mixer = AdapterMixer(self.model, self.adapters)
         total = 0.0

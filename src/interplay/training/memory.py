@@ -24,7 +24,7 @@ from interplay.config import AdapterSection, Optimizer, Recipe
 from interplay.engines.engine import CPU_CACHE_TOKENS
 from interplay.errors import ConfigError, ResourceError
 from interplay.models.adapter import sizes
-from interplay.models.device import device_of, dtype_of
+from interplay.models.device import device_of, dtype_of, wanted_device
 from interplay.models.load import blank, read_config
 from interplay.models.senses import KEPT_BYTES, family_of
 from interplay.models.shape import cache_shape
@@ -50,12 +50,13 @@ REMEDY = (
 @dataclass(frozen=True)
 class MemoryEstimate:
     """The needed bytes by purpose, and the memory of the device that the run may take. `features` limits the kept
-    pictures and sounds. `why` says why the cache has its size."""
+    pictures and sounds. `why` says why the cache has its size. `available` is None if this machine has no such device;
+    the cache, which takes a share of it, is then 0."""
 
     parts: dict[str, int]
     cache: int
     device: str
-    available: int
+    available: int | None
     features: int = 0
     why: str = ""
 
@@ -75,12 +76,16 @@ class MemoryEstimate:
             "pictures and sounds up to": self.features,
         }
         listed = ", ".join(f"{name} {size_text(n)}" for name, n in parts.items() if n)
+        if self.available is None:
+            return f"needs about {size_text(self.total)} of a GPU's memory, and more for its key-value cache ({listed})"
         needs = f"needs about {size_text(self.total)} of {size_text(self.available)} of {_place(self.device)}"
         return f"{needs} ({listed})" + (f"; the cache is {self.why}" if self.why else "")
 
     def refuse(self, plan: RunPlan) -> None:
         """Raise if the run cannot fit into memory. The error names values that would fit."""
-        if self.needed > self.available:
+        if self.available is None:
+            device_of(plan.recipe)  # raises, and says which device is missing
+        elif self.needed > self.available:
             listed = ", ".join(f"{name} {size_text(n)}" for name, n in self.parts.items() if n)
             raise ConfigError(
                 f"the run needs about {size_text(self.needed)} without a key-value cache ({listed}), and "
@@ -114,7 +119,7 @@ class _Shape:
 def estimate(plan: RunPlan) -> MemoryEstimate:
     """Estimate the memory of a run, part by part."""
     recipe, train = plan.recipe, plan.recipe.train
-    device = device_of(recipe)
+    device = wanted_device(recipe)
     dtype = dtype_of(recipe, device)
     width = dtype.itemsize
     shapes = {base: _shape(base, recipe.seed, dtype) for base in _bases(plan)}
@@ -132,16 +137,23 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
     parts["logits"] = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, GPU_LOGITS)
     if train.shard == "fsdp":
         _add_shards(plan, shapes, dtype, parts)
-    available = int(recipe.memory.share * _available(device))
-    cache, why, room = 0, "", cache_room(recipe)
-    for base in engines:
-        tokens = CPU_CACHE_TOKENS
-        if device == "cuda":
-            free = available - parts["weights"] - cache
-            tokens, why = room.size(free, shapes[base].cache, shapes[base].context)
-        cache += tokens * shapes[base].cache
+    whole = _available(device)
+    available = None if whole is None else int(recipe.memory.share * whole)
+    cache, why = _cache(recipe, [shapes[base] for base in engines], device, (available or 0) - parts["weights"])
     features = KEPT_BYTES * sum(shapes[base].perceives for base in engines)
     return MemoryEstimate(parts, cache, device, available, features, why)
+
+
+def _cache(recipe: Recipe, shapes: list[_Shape], device: str, free: int) -> tuple[int, str]:
+    """The bytes of the caches of engines with these models, and on a GPU the reason for the last one's size. `free` is
+    what the weights leave."""
+    if device == "cpu":
+        return sum(CPU_CACHE_TOKENS * shape.cache for shape in shapes), ""
+    total, why, room = 0, "", cache_room(recipe)
+    for shape in shapes:
+        tokens, why = room.size(free - total, shape.cache, shape.context)
+        total += tokens * shape.cache
+    return total, why
 
 
 def _advice(plan: RunPlan) -> str:
@@ -152,7 +164,7 @@ def _advice(plan: RunPlan) -> str:
         tokens = plan.recipe.train.micro_batch_tokens
         while tokens >= _LEAST:
             found = estimate(_changed(plan, {**change, "micro_batch_tokens": tokens}))
-            if found.needed <= found.available:
+            if found.available is not None and found.needed <= found.available:
                 keys = {**change, "micro_batch_tokens": tokens}
                 words = " ".join(f"train.{k}={str(v).lower()}" for k, v in keys.items())
                 return f"it would fit with {words} ({size_text(found.needed)})"
@@ -170,7 +182,7 @@ def _changed(plan: RunPlan, change: Mapping[str, Any]) -> RunPlan:
 
 def _add_shards(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int]) -> None:
     """Sharded learners have weights of their own. On GPUs, each has its part of everything that is trained."""
-    devices = plan.recipe.cluster.learners if device_of(plan.recipe) == "cuda" else 1
+    devices = plan.recipe.cluster.learners if wanted_device(plan.recipe) == "cuda" else 1
     bases = {plan.recipe.policies[name].base for name in plan.trainable}
     whole = {"shards": sum(dtype.itemsize * shapes[base].count for base in bases)}
     for part in ("masters", "optimiser", "gradients"):
@@ -339,7 +351,7 @@ def memory_metrics(plan: RunPlan) -> dict[str, float]:
     """The most memory that was used so far, and on a GPU also the estimate of it, with the cache. On a CPU, the two
     cannot be compared: the process has Python and its libraries too."""
     used = {"memory_gib": peak_bytes() / GiB}
-    return used | ({"memory_estimate_gib": estimate(plan).total / GiB} if device_of(plan.recipe) == "cuda" else {})
+    return used | ({"memory_estimate_gib": estimate(plan).total / GiB} if wanted_device(plan.recipe) == "cuda" else {})
 
 
 def peak_bytes() -> int:
@@ -355,9 +367,9 @@ def peak_bytes() -> int:
     return used if sys.platform == "darwin" else used * 1024
 
 
-def _available(device: str) -> int:
+def _available(device: str) -> int | None:
     if device == "cuda":
-        return int(torch.cuda.mem_get_info()[1])
+        return int(torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else None
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
     if limit.is_file() and (text := limit.read_text().strip()).isdecimal():

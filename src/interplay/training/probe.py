@@ -20,12 +20,14 @@ from interplay.training.thread import LearnerThread
 from interplay.training.tries import Example
 from interplay.types import Sample
 
-_EACH = 4  # tokens of one reply
+# Scoring costs far more per request than per token, so few replies with many tokens each are scored.
+_EACH = 64  # tokens of one reply
+_REPLIES = 16
 _PROMPTS = 4096  # tokens of all prompts together
 
 
 class Probe:
-    """Scores the first tokens of many replies, so that many prompts are compared with little work."""
+    """Scores the first tokens of a few replies."""
 
     def __init__(self, tokens: int, thread: LearnerThread) -> None:
         self.tokens, self.thread = tokens, thread
@@ -35,18 +37,22 @@ class Probe:
     def remember(self, policy: str, examples: Sequence[Example]) -> None:
         """Keep a few of a policy's newest samples, to score them after updates."""
         chosen: list[Sample] = []
+        known: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
         left, prompts, last = self.tokens, 0, None
         for example in reversed(examples):
             sample = example.sample
             if sample.prompt != last:  # the engine computes equal prompts once
                 prompts, last = prompts + len(sample.prompt), sample.prompt
-            if left <= 0 or (chosen and prompts > _PROMPTS):
+            if left <= 0 or len(chosen) == _REPLIES or (chosen and prompts > _PROMPTS):
                 break
             action = sample.action[: min(left, _EACH)]
+            left -= len(action)
+            if (sample.identity, action) in known:  # an equal reply to an equal prompt says nothing new
+                continue
+            known.add((sample.identity, action))
             chosen.append(
                 replace(sample, action=action, logprobs=(), versions=(), mask=(), temperature=1.0, extends=None)
             )
-            left -= len(action)
         if chosen:
             self._recent[policy] = chosen
 

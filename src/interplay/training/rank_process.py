@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from interplay.config import TrainSection
-from interplay.errors import InterplayError
+from interplay.errors import InterplayError, LearnerLost
 from interplay.models.adapter import Adapter
 from interplay.models.load import load
 from interplay.models.lora import on_device
@@ -32,6 +32,8 @@ from interplay.training.shards import shard
 from interplay.training.step import step
 from interplay.training.transfer import read_weights, write_weights
 from interplay.training.tries import Example
+
+RankAnswer = tuple[bool, Any]  # whether the call succeeded, and its result or its exception
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,8 @@ class RankWorker:
         metrics = step([self.learners[name] for name in examples], examples, objective)
         return Stepped(metrics, self._written)
 
-    def imitate(self, name: str, examples: Sequence[Example]) -> float:
-        return self.learners[name].imitate(examples)
+    def imitate(self, name: str, examples: Sequence[Example], lr: float | None = None) -> float:
+        return self.learners[name].imitate(examples, lr)
 
     def reset_optimizer(self, name: str, lr: float) -> None:
         self.learners[name].reset_optimizer(lr)
@@ -135,31 +137,55 @@ class RankWorker:
             torch.save(state, file)
 
     def load_state(self, name: str, file: Path) -> None:
-        self.learners[name].load_state_dict(torch.load(file, map_location="cpu", weights_only=True, mmap=True))
+        learner = self.learners[name]
+        learner.load_state_dict(torch.load(file, map_location="cpu", weights_only=True, mmap=True))
+        # The optimiser may have kept tensors whose memory is the file. The next checkpoint overwrites the file, and a
+        # process that reads such memory then is killed (SIGBUS).
+        for moments in learner.optimizer.state.values():
+            moments.update({key: value.clone() for key, value in moments.items() if isinstance(value, torch.Tensor)})
+
+
+class RankCalls:
+    """Answers the driver's calls. The first one, `begin`, makes the `RankWorker`; the others name a method of it."""
+
+    def __init__(self) -> None:
+        self.worker: RankWorker | None = None
+
+    def answer(self, method: str, arguments: tuple[Any, ...]) -> RankAnswer:
+        try:
+            if self.worker is None:
+                self.worker = RankWorker(*arguments)
+                return True, None
+            found = getattr(self.worker, method)(*arguments)
+            # The results of all ranks are alike, and only the first rank's is used.
+            return True, found if self.worker.ranks.rank == 0 else None
+        except InterplayError as error:  # it is raised in the driver
+            return False, error
+        except Exception as error:  # exceptions of libraries cannot always be pickled
+            said = f"{type(error).__name__}: {error}"
+            if _lost_contact(error):
+                first = said.splitlines()[0]
+                return False, LearnerLost(f"a rank of the learner lost contact with the others ({first})")
+            return False, RuntimeError(f"a rank of the learner: {said}")
+
+
+def _lost_contact(error: Exception) -> bool:
+    """Whether another rank has ended, or has not answered in time. Gloo says so in a plain RuntimeError, which names
+    the file of gloo that raised it."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def serve(connection: Connection) -> None:
     """Answer calls until the driver closes the connection, or has ended."""
-    worker: RankWorker | None = None
+    rank = RankCalls()
     while True:
         try:
             method, arguments = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
             return
-        try:
-            if worker is None:
-                worker = RankWorker(*arguments)
-                answer: Any = None
-            else:
-                answer = getattr(worker, method)(*arguments)
-            # The results of all ranks are alike, and only the first rank's is used.
-            said = pickle.dumps((True, answer if worker.ranks.rank == 0 else None))
-        except InterplayError as error:  # it is raised in the driver
-            said = pickle.dumps((False, error))
-        except Exception as error:  # exceptions of libraries cannot always be pickled
-            said = pickle.dumps((False, RuntimeError(f"a rank of the learner: {type(error).__name__}: {error}")))
+        said = rank.answer(method, arguments)
         with suppress(OSError):  # the driver has ended, and so does this process
-            connection.send_bytes(said)
+            connection.send_bytes(pickle.dumps(said))
 
 
 def main() -> None:

@@ -55,13 +55,13 @@ class RunFolder:
         row = {"step": step, "time": time.time(), **metrics}
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
-        chosen = self._chosen(episodes)
+        chosen = self.chosen(episodes)
         records.write(self.episodes, chosen, step, credit)
         self.logs.write(step, chosen)
         for tracker in self._trackers:
             tracker.log(step, metrics)
 
-    def _chosen(self, episodes: Sequence[Episode]) -> list[Episode]:
+    def chosen(self, episodes: Sequence[Episode]) -> list[Episode]:
         """The episodes of a step that are recorded: the first ones, or the same number evenly spaced."""
         count = min(self.section.episodes_per_step, len(episodes))
         if self.section.keep == "first":

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from interplay.config import WarmstartSection
+from interplay.config import TrainSection, WarmstartSection
 from interplay.errors import ConfigError
 from interplay.models.save import save
 from interplay.models.senses import thaw
@@ -20,6 +20,7 @@ from interplay.seats import RunPlan
 from interplay.training.demonstrations import demonstrations, readings
 from interplay.training.learner import Learner
 from interplay.training.local import LocalLearner
+from interplay.training.minibatches import rate_factor
 from interplay.training.tries import Example
 from interplay.types import seed_of
 
@@ -68,12 +69,14 @@ def _imitate(
     learner.reset_optimizer(section.lr)
     parts = [("read", read, section.read), ("warmstart", examples, section.epochs)]
     batches = sum(epochs * -(-len(part) // section.batch) for _, part, epochs in parts)
+    pace = TrainSection(steps=batches, schedule=section.schedule, final_lr=0.0)
     done = 0
     for kind, part, epochs in parts:
         order = list(range(len(part)))
         for epoch in range(epochs):
             random.Random(seed_of(kind, seed, learner.name, epoch)).shuffle(order)
             for start in range(0, len(order), section.batch):
-                loss = learner.imitate([part[i] for i in sorted(order[start : start + section.batch])])
+                taken = [part[i] for i in sorted(order[start : start + section.batch])]
+                loss = learner.imitate(taken, section.lr * rate_factor(pace, done))
                 done += 1
                 report(learner.name, done, batches, loss)

@@ -27,7 +27,7 @@ from interplay.rollout.team import Team
 from interplay.seats import RunPlan
 from interplay.training.critic import Critic
 from interplay.training.learner import Learner, Objective
-from interplay.training.rank_group import RankGroup
+from interplay.training.rank_group import RankGroup, StartRanks
 from interplay.training.rank_process import RankSetup, ShardedPolicy
 from interplay.training.transfer import read_weights, write_weights
 from interplay.training.tries import Example
@@ -97,8 +97,8 @@ class ShardedLearner:
                     learner.written()
         return done.metrics
 
-    def imitate(self, examples: Sequence[Example]) -> float:
-        return self.group.ask("imitate", self.name, examples)
+    def imitate(self, examples: Sequence[Example], lr: float | None = None) -> float:
+        return self.group.ask("imitate", self.name, examples, lr)
 
     def reset_optimizer(self, lr: float) -> None:
         self.lr = lr
@@ -145,11 +145,12 @@ class ShardedLearner:
         self.steps = state["steps"]
 
 
-def sharded_learners(plan: RunPlan, team: Team) -> dict[str, Learner]:
-    """A learner for each trained policy. Policies that are adapters on one base share its processes."""
+def sharded_learners(plan: RunPlan, team: Team, start: StartRanks | None = None) -> dict[str, Learner]:
+    """A learner for each trained policy. Policies that are adapters on one base share its processes. `start` starts
+    them; without it, they are children of this process."""
     recipe = plan.recipe
     device = device_of(recipe)
-    if device == "cuda" and recipe.cluster.learners > torch.cuda.device_count():
+    if start is None and device == "cuda" and recipe.cluster.learners > torch.cuda.device_count():
         raise ConfigError(
             f"cluster.learners is {recipe.cluster.learners}, but this machine has {torch.cuda.device_count()} GPUs; "
             "expected at most one process for each GPU."
@@ -163,19 +164,23 @@ def sharded_learners(plan: RunPlan, team: Team) -> dict[str, Learner]:
         settings = {name: plan.settings(name) for name in names}
         adapters = {name: team.members[name].adapter for name in names}
         policies = {n: ShardedPolicy(settings[n], settings[n].lr, _on_host(adapters[n])) for n in names}
-        group = RankGroup(
-            RankSetup(
-                rank=0,
-                size=recipe.cluster.learners,
-                meeting="",
-                source=model.config.name_or_path,
-                device=device,
-                dtype=str(model.dtype).removeprefix("torch."),
-                seed=recipe.seed,
-                timeout=recipe.cluster.learner_timeout,
-                policies=policies,
-            )
+        setup = RankSetup(
+            rank=0,
+            size=recipe.cluster.learners,
+            meeting="",
+            source=model.config.name_or_path,
+            device=device,
+            dtype=str(model.dtype).removeprefix("torch."),
+            seed=recipe.seed,
+            timeout=recipe.cluster.learner_timeout,
+            policies=policies,
         )
+        try:
+            group = RankGroup(setup, start)
+        except BaseException:
+            for learner in out.values():  # end the groups that have started
+                learner.close()
+            raise
         for name in names:
             out[name] = ShardedLearner(name, group, model, settings[name], settings[name].lr, adapters[name])
     return {name: out[name] for name in plan.trainable}

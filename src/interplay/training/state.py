@@ -29,6 +29,7 @@ from interplay.training.identity import made_of, refuse_another
 from interplay.training.judges import Judges
 from interplay.training.learner import Learner
 from interplay.training.local import LocalLearner
+from interplay.training.rank_group import StartRanks
 from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
 from interplay.training.snapshots import Snapshots
@@ -43,6 +44,9 @@ class RunState:
 
     plan: RunPlan
     folder: Path
+    # Starts the processes of a sharded learner elsewhere. It is passed in, since this package may not import
+    # `distributed`.
+    start_ranks: StartRanks | None = field(default=None, kw_only=True)
     step_index: int = field(default=0, init=False)
     # The step that checkpoint.best found best, and its value.
     best: tuple[int, float] | None = field(default=None, init=False)
@@ -88,7 +92,7 @@ class RunState:
         if self.plan.recipe.train.shard == "fsdp":
             from interplay.training.sharded import sharded_learners
 
-            return sharded_learners(self.plan, self.team)
+            return sharded_learners(self.plan, self.team, self.start_ranks)
         out: dict[str, Learner] = {}
         for name in self.plan.trainable:
             member, settings = self.team.members[name], self.plan.settings(name)

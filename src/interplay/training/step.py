@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -108,6 +109,21 @@ class _Account:
     weight: float = 0.0
     stale: int = 0  # tokens sampled with older weights
     stale_kl: float = 0.0
+    unread: list[tuple[str, Tensor]] = field(default_factory=list)  # numbers that are still on the device
+
+    def read(self) -> None:
+        """Read the numbers of all micro-batches from the device at once, since every reading waits for its work."""
+        if not self.unread:
+            return
+        names, tensors = zip(*self.unread, strict=True)
+        self.unread = []
+        for name, number in zip(names, torch.stack(tensors).tolist(), strict=True):
+            if name in ("gap", "ratio"):
+                setattr(self, name, max(getattr(self, name), number))
+            elif name in ("far", "strayed", "weight", "stale_kl"):
+                setattr(self, name, getattr(self, name) + number)
+            else:
+                self.metrics[name] = self.metrics.get(name, 0.0) + number
 
     def join(self, other: _Account) -> None:
         """Add the totals of another process."""
@@ -161,6 +177,8 @@ class _Minibatch:
             for learner in self.learners:
                 learner.masters.collect()
         mixer.collect()
+        for account in self.accounts.values():
+            account.read()
         self.accounts = _joined(ranks.everywhere(self.accounts))
         moving = [x for x in self.learners if x.name in self.accounts]
         for learner in moving:
@@ -202,13 +220,11 @@ class _Minibatch:
         self._compare(account, before - sampled, examples)
         if self.objective.watch is not None:
             self.objective.watch.see(samples, before - sampled, outputs.entropy_N.detach())
-        account.weight += targets.weights_N.sum().item()
+        account.unread.append(("weight", targets.weights_N.sum()))
         if self.first and self.old:
             stray = (outputs.logprobs_N.detach() - before).abs().nan_to_num(math.inf, posinf=math.inf)
-            account.ratio = max(account.ratio, stray.max().item())
-            account.strayed += stray.sum().item()
-        for key, number in (metrics | {"loss": value.item()}).items():
-            account.metrics[key] = account.metrics.get(key, 0.0) + number
+            account.unread += [("ratio", stray.max()), ("strayed", stray.sum())]
+        account.unread += [*metrics.items(), ("loss", value.detach())]
         return value
 
     def _compare(self, account: _Account, apart: Tensor, examples: Sequence[Example]) -> None:
@@ -219,12 +235,11 @@ class _Minibatch:
             stale = lags.to(apart.device) > 0
             moved = -apart[stale]  # log π_rollout − log π_old: the samples come from the rollout policy
             account.stale += int(stale.sum())
-            account.stale_kl += (torch.expm1(-moved) + moved).sum().item()
+            account.unread.append(("stale_kl", (torch.expm1(-moved) + moved).sum()))
             apart = apart[~stale]
         if len(apart):
             apart = apart.abs().nan_to_num(math.inf, posinf=math.inf)
-            account.gap = max(account.gap, apart.max().item())
-            account.far += apart.sum().item()
+            account.unread += [("gap", apart.max()), ("far", apart.sum())]
             account.tokens += len(apart)
 
     def _weights(self, examples: Sequence[Example], spread: _Spread) -> Tensor:
@@ -262,10 +277,12 @@ class _Spread:
     """Repeat one number per sample for each of its tokens."""
 
     def __init__(self, samples: Sequence[Sample], device: torch.device) -> None:
-        self._lengths = torch.tensor([len(s.action) for s in samples], device=device)
+        self._lengths, self._device = [len(s.action) for s in samples], device
 
     def __call__(self, values: Sequence[object]) -> Tensor:
-        return torch.tensor(values, device=self._lengths.device).repeat_interleave(self._lengths)
+        # Repeated on the host: the device would have to be waited for, to know how many numbers there are.
+        each = np.repeat(np.asarray(values), self._lengths)
+        return torch.from_numpy(each.astype(np.float32) if each.dtype == np.float64 else each).to(self._device)
 
 
 def _apart(examples: Sequence[Example], device: torch.device) -> Iterator[tuple[str, list[Example], Tensor | None]]:

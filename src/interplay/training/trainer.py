@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -189,6 +190,7 @@ class Trainer(RunState):
             learned.metrics |= self.judging.metrics()
             step = self.step_index + 1
             learned.metrics |= await self.thread.do(lambda: self.judges.after(step, learned.episodes))
+            clock.lap("judge")
         learned.metrics |= self._record(learned)
         self.step_index += 1
         self.mark_versions()
@@ -199,6 +201,8 @@ class Trainer(RunState):
                 "stream/staleness": sum(oldest) / len(oldest),
                 "stream/dropped": float(self.feed.dropped),
             }
+        if self.plan.recipe.stream.min_group > 1:
+            learned.metrics["stream/replaced"] = float(self.feed.replaced)
         self.guards.watch(self.step_index, list(self.learners), learned.metrics)
         return self._log(groups, learned, clock)
 
@@ -218,6 +222,7 @@ class Trainer(RunState):
             learner = self.learners[name]
             self.probe.remember(name, learned.batches[name].trained)
             metrics |= await self.probe.compare(self.team.members[name], learner, learner.config, learner.rounded)
+        clock.lap("probe")
         if self.auditing is not None:
             metrics |= await self.auditing.after(self.step_index, learned.episodes)
         if self.season is not None:
@@ -271,8 +276,7 @@ class Trainer(RunState):
     def _log(self, groups: Sequence[Group], learned: Learned, clock: Clock) -> dict[str, float]:
         metrics = learned.metrics
         metrics["tokens_sampled"] = sum(t.sampled for e in learned.episodes for t in e.turns)
-        for turn in (t for e in learned.episodes for t in (*e.turns, *e.judged)):
-            self.tokens[turn.policy] += turn.sampled
+        self.tokens += self._used(groups, learned)
         metrics |= {f"{name}/tokens": float(self.tokens[name]) for name in self.learners}
         if self.judging is not None:
             metrics["judge_tokens"] = float(sum(t.sampled for e in learned.episodes for t in e.judged))
@@ -297,6 +301,19 @@ class Trainer(RunState):
             self._count()
             self.save()
         return metrics
+
+    def _used(self, groups: Sequence[Group], learned: Learned) -> Counter[str]:
+        """The tokens that each policy sampled for this step. Failed and dropped episodes count too, and so do rejected
+        candidates, playouts and the calls of judges."""
+        used, self.feed.discarded = self.feed.discarded, Counter()
+        designs = [e for e in learned.episodes if not e.used]  # read from a checkpoint, which does not hold this
+        for turn in (t for e in designs for t in e.turns):
+            used[turn.policy] += turn.sampled
+        for episode in (e for group in groups for e in group.played):
+            used.update(episode.used)
+            for turn in episode.judged:
+                used[turn.policy] += turn.sampled
+        return used
 
     # -- what is kept ---------------------------------------------------------------------------------------------
 

@@ -40,6 +40,9 @@ class Episode:
     # Set if the main line was selected by its return, as in a tree that keeps the best candidate: the rewards of
     # complete plays of this task without that selection. Empty if these are not known.
     plays: tuple[Rewards, ...] | None = None
+    # Tokens sampled by each policy, with rejected candidates and playouts, whether their turns are kept or not. Not
+    # written to records.
+    used: dict[str, int] = field(default_factory=dict, compare=False)
     judged: list[Turn] = field(default_factory=list)  # the calls of judges about this episode, as turns of role `judge`
 
     @property

@@ -96,8 +96,8 @@ def test_minimax_solves_the_empty_board_once(monkeypatch: pytest.MonkeyPatch) ->
     perfect().best(tictactoe())
     ((key, solved),) = minimax._SOLVED.items()
     assert key[0] == "tictactoe"
-    assert len(solved) == 5_477, "every reachable position but the empty board, which is never asked for its value"
-    assert set(solved.values()) == {-1.0, 0.0, 1.0}
+    assert len(solved.values) == 5_477, "every reachable position but the empty board, whose value is never asked for"
+    assert set(solved.values.values()) == {-1.0, 0.0, 1.0}
     monkeypatch.setattr(MinimaxBot, "LIMIT", 0)  # nothing new may be solved from here on
     perfect().best(tictactoe(1, 2))
     perfect().best(make(sample_task("tictactoe", {}, index=7)))

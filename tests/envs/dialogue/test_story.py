@@ -50,6 +50,12 @@ def test_alone_the_bound_is_reached_and_never_passed() -> None:
     assert sum(v or 0.0 for v in tell(story(team="single"), "A>5", "A+2", "A>6", "A-2")) == 4.0
 
 
+def test_filler_alone_always_loses() -> None:
+    env = story(team="single")
+    assert tell(env, ".", ".", ".", ".") == [-0.2] * 4
+    assert [(r.name, r.value) for r in env.outcome()] == [("consistent", 0.0)]
+
+
 def test_nobody_knows_what_free_text_is_worth() -> None:
     env = story(mode="free")
     assert tell(env, "Once upon a time.") == [None]

@@ -148,6 +148,10 @@ def test_a_module_that_prints_when_it_is_imported_is_no_trouble() -> None:
     assert result(played(task_of(function="loud:run"))) == "done"
 
 
+def test_a_program_may_have_modules_with_the_names_of_ours() -> None:
+    assert result(played(task_of(function="processes:run"))) == "processes and folder"
+
+
 def test_sets_have_the_same_order_in_every_worker() -> None:
     """A replay may run in another worker, and must ask the same."""
     task = task_of(function="commands:hashes", program={"workers": 2})

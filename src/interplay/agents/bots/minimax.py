@@ -6,6 +6,8 @@ import json
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from interplay.agents.bots.bot import Bot, legal_actions, register_bot
 from interplay.envs import zero_sum
@@ -13,9 +15,18 @@ from interplay.envs.env import Env, outcome_of
 from interplay.errors import EnvError
 from interplay.types import Role
 
-# The value of each position (by state()) for the first role, for each environment and its options. Every game is solved
-# once per process and shared by all bots and episodes.
-_SOLVED: dict[tuple[str, str], dict[str, float]] = {}
+
+@dataclass
+class SolvedGame:
+    """What is known of a game, by state(): the value of each position for the first role, and the optimal moves in
+    positions in which a bot had to move."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    best: dict[str, list[str]] = field(default_factory=dict)
+
+
+# For each environment and its options. Every game is solved once per process and shared by all bots and episodes.
+_SOLVED: dict[tuple[str, str], SolvedGame] = {}
 
 
 @register_bot("minimax")
@@ -26,6 +37,11 @@ class MinimaxBot(Bot):
     """
 
     LIMIT = 100_000  # positions held in memory; a larger game would take so long that it would seem to hang
+
+    def __init__(self, env_name: str, setting: str = "") -> None:
+        super().__init__(env_name, setting)
+        self._options: dict[str, Any] | None = None
+        self._key = (env_name, "")  # of the solved game, for these options
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         legal_actions(env, role)
@@ -47,15 +63,20 @@ class MinimaxBot(Bot):
 
     def best(self, env: Env) -> list[str]:
         """The optimal moves of the role that acts now."""
-        key = (env.task.env, json.dumps(dict(env.task.data), sort_keys=True, default=repr))
-        if key not in _SOLVED:
+        if self._options != env.task.data:  # a bot plays many games with the same options
+            self._options = dict(env.task.data)
+            self._key = env.task.env, json.dumps(self._options, sort_keys=True, default=repr)
+        if self._key not in _SOLVED:
             self.suits(env)
-        try:
-            values = self._values(env, _SOLVED.setdefault(key, {}))
-        except RecursionError:
-            self.refuse("can take too many moves, or return to a position; expected a short game")
-        top = max(values.values())
-        return [move for move, value in values.items() if math.isclose(value, top, abs_tol=1e-9)]
+        solved, state = _SOLVED.setdefault(self._key, SolvedGame()), env.state()
+        if state not in solved.best:
+            try:
+                values = self._values(env, solved.values)
+            except RecursionError:
+                self.refuse("can take too many moves, or return to a position; expected a short game")
+            top = max(values.values())
+            solved.best[state] = [m for m, value in values.items() if math.isclose(value, top, abs_tol=1e-9)]
+        return list(solved.best[state])
 
     def _values(self, env: Env, solved: dict[str, float]) -> dict[str, float]:
         """The value of each legal move for the role that makes it."""

@@ -19,7 +19,7 @@ from functools import partial
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from interplay.engines.census import census, deliver
+from interplay.engines.census import census, deliver, forget
 from interplay.engines.engine import (
     CPU_CACHE_TOKENS,
     MAX_RUNNING,
@@ -198,6 +198,7 @@ class LocalEngine:
         self._closed = True
         self.thread.shutdown(wait=True, cancel_futures=True)
         self._fail_all(EngineError("the engine was closed while this request was in flight."))
+        forget(self)
 
     def _refuse_impossible(self, request: Request) -> None:
         cache, total = self.scheduler.cache, len(request.ids) + request.room

@@ -26,10 +26,12 @@ class CacheRoom:
         longest = min(context, self.tokens or context)
         enough = max(self.requests * (longest + _PARTIAL), context + _PARTIAL)  # the longest request always fits
         most = int(GPU_CACHE_SHARE * max(0, free)) // token_bytes
+        if most <= 0:
+            return 0, ""
         use = f"{self.requests:,} requests of up to {longest:,} tokens"
         if enough <= most:
             return enough, f"for {use}"
-        return most, f"{GPU_CACHE_SHARE:.0%} of what is free; {use} could use {enough / max(1, most):.1f} times as much"
+        return most, f"{GPU_CACHE_SHARE:.0%} of what is free; {use} could use {enough / most:.1f} times as much"
 
 
 def free_bytes(device: torch.device, share: float) -> int:

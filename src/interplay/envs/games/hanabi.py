@@ -214,15 +214,14 @@ class Hanabi(Env):
         hand = twin.hands[self.roles.index(role)]
         unseen = [*self.deck, *(h.card for h in hand)]
         choices = [sum(h.fits(card) for card in unseen) for h in hand]
-        while True:  # draw place by place, and accept in proportion to the choices that each place still had
+        drawn: list[str] = []
+        while len(drawn) < len(hand):  # draw place by place, and accept in proportion to the choices still left
             left, drawn = unseen.copy(), []
             for h, n in zip(hand, choices, strict=True):
                 fitting = [i for i, card in enumerate(left) if h.fits(card)]
                 if rng.randrange(n) >= len(fitting):
                     break
                 drawn.append(left.pop(rng.choice(fitting)))
-            else:
-                break
         hand[:] = [h._replace(card=card) for h, card in zip(hand, drawn, strict=True)]
         twin.deck = left
         return twin

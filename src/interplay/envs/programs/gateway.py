@@ -243,7 +243,7 @@ class Gateway:
             if run is not None and parts[2:] in (["end"], ["v1", "effects"]):
                 try:
                     return run.end(request.json()) if parts[2] == "end" else run.effects.posted(request.json())
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     return HttpReply.error(400, f"the body is no JSON: {error}.")
         return await self._router(request)
 

@@ -53,6 +53,9 @@ class RunSection(Section):
     )
     network: bool = Field(False, description="sandbox: allow all network connections, not only the gateway")
     memory_mb: float = Field(4096.0, gt=0, description="most megabytes of memory of all processes of one run together")
+    disk_mb: float = Field(
+        1024.0, gt=0, description="sandbox: most megabytes in the folder of one run, which is kept in memory"
+    )
     processes: int = Field(64, ge=1, description="most processes of one run at the same time")
     cpu_seconds: float = Field(600.0, gt=0, description="most seconds of CPU time of each process of a run")
     readable: list[str] = Field([], description="sandbox: more files and folders that the program may read")

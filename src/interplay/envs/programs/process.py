@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from interplay.envs.programs.gateway import HttpRun, gateway
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.run import ProgramCrash
 from interplay.errors import ConfigError, EnvError
+from interplay.execution.worker import PREFIX, sweep
 
 SILENT = {
     "ANONYMIZED_TELEMETRY": "false", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "LANGCHAIN_TRACING_V2":
@@ -73,8 +75,17 @@ def _value(out: str) -> Any:
     last = out.strip().rpartition("\n")[2]
     try:
         return json.loads(last)
-    except ValueError:
+    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
         return out.strip()
+
+
+def _how(text: str) -> Mapping[str, Any]:
+    """How a run ended. Its result may be nested too deeply to be read."""
+    try:
+        return dict(json.loads(text))
+    except (ValueError, RecursionError):
+        words = "its result is nested too deeply to be read"
+        return {"crash": {"kind": "UnreadableResult", "words": words, "place": "an unknown place"}}
 
 
 class ProgramWorker:
@@ -86,6 +97,7 @@ class ProgramWorker:
         found = shutil.which(python)
         if found is None:
             raise ConfigError(f"env.program.python is '{python}', which is no program; expected a Python interpreter.")
+        sweep(tempfile.gettempdir())
         here, lender = socket.socketpair()
         paths = [*_program_paths(own=not how.python), str(LENT)]
         made = {
@@ -94,6 +106,7 @@ class ProgramWorker:
             "path": [os.getcwd(), *paths], "cwd": os.getcwd(),
             "readable": [os.getcwd(), *map(os.path.abspath, how.readable), *paths],
             "memory_mb": how.memory_mb, "processes": how.processes, "cpu_seconds": how.cpu_seconds,
+            "disk_mb": how.disk_mb, "prefix": f"{PREFIX}programs-", "under": tempfile.gettempdir(),
             "spares": SPARES // how.workers,
             "environment": {**SILENT, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8",
                             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{os.getcwd()}{os.pathsep}{LENT}",
@@ -155,7 +168,7 @@ class ProgramWorker:
             told = json.loads(line)
             run = self._runs.pop(told["id"], None)
             if run is not None:
-                run.told(told)
+                run.told(_how(told["how"]))
         for run in list(self._runs.values()):
             run.finish(
                 None, ProgramCrash("lost worker", "the process that runs are forked from has ended", "no place", True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import http.client
 import json
-import os
 import urllib.error
 import urllib.request
 from collections import OrderedDict
@@ -23,6 +23,7 @@ from interplay.envs.programs.talk import Names, WireError
 from interplay.envs.programs.wire import ChatOrder, chat_order, responses_order
 from interplay.envs.programs.written import chat_answer, chat_chunks, response, response_events
 from interplay.errors import ConfigError, InterplayError
+from interplay.secret import read_key
 from interplay.types import HistoryMatch, Message
 
 KEPT = 1000  # responses of one key that `previous_response_id` can name
@@ -136,14 +137,16 @@ def _passed_on(url: str, body: bytes) -> HttpReply:
     """A request for embeddings, to the user's own server."""
     if not url:
         return HttpReply.error(404, "embeddings are not served; expected env.program.embeddings, a server's URL.")
-    headers = {"content-type": "application/json"}
-    if key := os.environ.get(EMBEDDINGS_KEY):
-        headers["authorization"] = f"Bearer {key}"
-    request = urllib.request.Request(f"{url.rstrip('/')}/embeddings", body, headers)
+    request = urllib.request.Request(f"{url.rstrip('/')}/embeddings", body, {"content-type": "application/json"})
+    key = read_key(EMBEDDINGS_KEY, "the server of embeddings")
+    if key:
+        request.add_unredirected_header("authorization", f"Bearer {key.reveal()}")
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return HttpReply(answer.status, answer.read())
     except urllib.error.HTTPError as error:
-        return HttpReply(error.code, error.read() or json.dumps({"error": str(error)}).encode())
-    except OSError as error:
-        return HttpReply.error(502, f"the server of embeddings cannot be reached: {error}.", retry=True)
+        words = key.hide(error.read().decode("utf-8", "replace") or json.dumps({"error": str(error)}))
+        return HttpReply(error.code, words.encode())
+    except (OSError, http.client.HTTPException) as error:
+        words = key.hide(f"the server of embeddings cannot be reached: {error}.")
+        return HttpReply.error(502, words, retry=True)

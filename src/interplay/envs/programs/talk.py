@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from interplay.errors import EnvError
@@ -33,7 +35,23 @@ def messages_of(
     out = begin + tuple(one if isinstance(one, Message) else _message(one, n, names) for n, one in enumerate(given))
     if not out:
         raise WireError("messages is empty; expected at least one message.")
-    return out
+    return tuple(map(_encodable, out))
+
+
+def _encodable(message: Message) -> Message:
+    """Half of a surrogate pair, which JSON can name and no tokenizer can read, becomes a question mark."""
+    calls = [(c.id, c.name, c.arguments) for c in message.tool_calls]
+    try:
+        "".join([message.content, str(message.name or ""), *itertools.chain(*calls)]).encode()
+    except UnicodeEncodeError:
+        name = None if message.name is None else _whole(str(message.name))
+        whole = tuple(ToolCall(*map(_whole, call)) for call in calls)
+        return replace(message, content=_whole(message.content), name=name, tool_calls=whole)
+    return message
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _message(given: Any, number: int, names: Names) -> Message:

@@ -7,6 +7,7 @@ JSON object with what the worker is made from.
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import json
@@ -14,7 +15,6 @@ import os
 import re
 import resource
 import selectors
-import shutil
 import signal
 import socket
 import sys
@@ -27,10 +27,13 @@ from contextlib import suppress
 HERE = os.path.dirname(os.path.abspath(__file__))
 JAIL = os.path.join(os.path.dirname(os.path.dirname(HERE)), "execution", "jail")
 sys.path[:0] = [HERE, JAIL]
+import folder as disk  # type: ignore[import-not-found]  # noqa: E402
 import processes  # type: ignore[import-not-found]  # noqa: E402
 import walls  # type: ignore[import-not-found]  # noqa: E402
 
 sys.path[:] = [p for p in sys.path if p not in (HERE, JAIL)]  # its files are not the program's
+for _name in ("folder", "processes", "walls"):  # the program may have modules of these names
+    del sys.modules[_name]
 
 LARGEST = 16 << 20  # bytes of a program's output
 IDLE = 0.002  # seconds without anything to do after which another process is made ready for a later run
@@ -44,6 +47,27 @@ def place_of(frames: Sequence[tuple[str, int | None]]) -> str:
     own = [f for f in frames if "site-packages" not in f[0] and "/lib/python" not in f[0] and f[0] != __file__]
     found = own or frames
     return f"{found[-1][0]}:{found[-1][1]}" if found else "an unknown place"
+
+
+def told_by(data: bytes) -> dict:
+    """What a run said about its end. It may have done what a model wrote, so only the known form is believed: a run
+    cannot speak for another run, end this process, or call its own failure one of the machinery."""
+    try:
+        said = json.loads(data)
+        if "crash" in said:
+            return {"crash": {name: str(said["crash"][name])[:500] for name in ("kind", "words", "place")}}
+        return {"result": said["result"], "imported": [str(name) for name in said["imported"]]}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {"crash": {"kind": "UnreadableResult", "words": "its result is no JSON", "place": "an unknown place"}}
+
+
+def text_of(how: dict) -> str:
+    """A report inside the line that is told. The result can be nested too deeply to be read, and the number of the run
+    must be read all the same."""
+    try:
+        return json.dumps(how)
+    except RecursionError:
+        return "["
 
 
 def limit(kind: int, most: int) -> None:
@@ -79,7 +103,9 @@ class ForkServer:
         self.selector = selectors.EpollSelector()
         self.function: Callable[..., object] | None = None
         self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.folder = tempfile.mkdtemp(prefix="interplay-programs-")
+        self.folder = tempfile.mkdtemp(prefix=made["prefix"], dir=made["under"])
+        self.held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self.held, fcntl.LOCK_SH)  # while it is locked, nobody sweeps it away
         self.out = os.dup(1)
         os.dup2(2, 1)  # what a module prints when it is imported is no report
         self.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -161,7 +187,8 @@ class ForkServer:
         if pid == 0:
             code = 1
             try:
-                others = [order, self.out, self.proc, self.selector.fileno(), *(r for r, _ in pipes.values())]
+                others = [order, self.out, self.proc, self.held, self.selector.fileno()]
+                others += [r for r, _ in pipes.values()]
                 for job in (*self.jobs.values(), *self.spares):
                     others += job.reads if job.number is not None else [*job.reads, job.order]
                 for fd in others:
@@ -195,6 +222,7 @@ class ForkServer:
         for fd in (pipes["out"], pipes["err"]):
             os.close(fd)
         if self.made["walls"]:
+            walls.limit_folder(folder, self.made["disk_mb"])
             walls.new_processes()
         pid = os.fork()
         if pid:
@@ -257,7 +285,7 @@ class ForkServer:
         if not job.reads:
             self.ended(job)
         elif name == "result" and job.written["result"] and not job.excess:
-            self.report(job, json.loads(job.written["result"]))  # before its processes have ended
+            self.report(job, told_by(job.written["result"]))  # before its processes have ended
 
     def look(self) -> None:
         """End runs whose processes together use more than they may. The kernel limits each process by itself."""
@@ -297,32 +325,34 @@ class ForkServer:
             words = f"it used more than env.program.{job.excess}"
             self.report(job, {"crash": {"kind": "LimitExceeded", "words": words, "place": "an unknown place"}})
         elif job.written["result"]:
-            self.report(job, json.loads(job.written["result"]))
+            self.report(job, told_by(job.written["result"]))
         elif code or not self.made["command"]:
             self.report(job, {"crash": self.crash_of(code, err)})
         else:
             self.report(job, {"out": out[-LARGEST:]})
-        shutil.rmtree(job.folder, ignore_errors=True)
+        disk.remove(job.folder)
 
     def report(self, job: ForkedRun, how: dict) -> None:
         """Tell how a run ended, once."""
         if not job.reported and job.number is not None:
             job.reported = True
             imported = how.pop("imported", ())
-            self.tell({"id": job.number, **how})
+            self.tell({"id": job.number, "how": text_of(how)})
             del self.jobs[job.number]
             self.preload(imported)
 
     def preload(self, names: Sequence[str]) -> None:
         """Import what a run has imported late, so that later runs find it. A run may have been told what to do by a
-        model, so only parts of packages that the program itself has imported, and of Python, are imported here."""
+        model, so only parts of packages that the program itself has imported, and of Python, are imported here, and no
+        `__main__`, which would run a command."""
         known = {name.partition(".")[0] for name in sys.modules} | set(getattr(sys, "stdlib_module_names", ()))
-        new = [name for name in names if name not in sys.modules and name.partition(".")[0] in known]
+        parts = [name.split(".") for name in names if name not in sys.modules]
+        new = [".".join(part) for part in parts if part[0] in known and part[-1] not in ("__main__", "antigravity")]
         if not new or not self.lessons:
             return
         self.lessons -= 1
         for name in new:
-            with suppress(Exception):
+            with suppress(Exception, SystemExit):
                 importlib.import_module(name)
         gc.collect()
         gc.freeze()
@@ -348,7 +378,7 @@ class ForkServer:
     def leave(self) -> None:
         for job in (*self.jobs.values(), *self.spares):
             self.kill(job)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        disk.remove(self.folder)
         os._exit(0)
 
 

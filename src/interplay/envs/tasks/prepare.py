@@ -135,7 +135,8 @@ def _read(
                 continue
             if of not in SPLITS:
                 raise ConfigError(
-                    f"the name of '{where}' does not tell its split; expected train, validation (or dev) or test in it."
+                    f"the name of '{where}' does not tell its split; expected train, validation (or dev) or test in "
+                    "it, or alone = 'train' in the class of the format."
                 )
             row = {"id": f"{of}-{len(splits.get(of, ())) + 1}", **row}
             splits.setdefault(of, []).append(row)

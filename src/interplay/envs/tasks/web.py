@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlencode, urlsplit
 
 from interplay.errors import ConfigError, EnvError
+from interplay.secret import Secret, read_key
 
 SECONDS = 10.0
 LARGEST = 1 << 20  # the largest size of an answer in bytes
@@ -42,7 +42,7 @@ def checked(url: str, key: str = "") -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"env.web is '{url}'; expected the http or https address of a search service.")
-    if key and not os.environ.get(key):
+    if key and not read_key(key, "the search service"):
         raise ConfigError(f"env.web_key names the environment variable {key}, which is not set; set it to the key.")
     return url
 
@@ -52,13 +52,14 @@ def search(url: str, query: str, count: int, key: str = "", seconds: float = SEC
     """At most `count` passages, in the service's order; `key` is the environment variable with the service's key."""
     address = f"{url}{'&' if urlsplit(url).query else '?'}{urlencode({'q': query[:1_000], 'count': count})}"
     headers = {"Accept": "application/json", "User-Agent": "interplay"}
-    headers |= {"Authorization": f"Bearer {os.environ.get(key, '')}"} if key else {}
+    secret = read_key(key, "the search service") if key else Secret("")
+    headers |= {"Authorization": f"Bearer {secret.reveal()}"} if secret else {}
     request = urllib.request.Request(address, headers=headers)
     try:
         with _OPENER.open(request, timeout=seconds) as answer:
             body = _read(answer, time.monotonic() + seconds)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        _fail(url, str(getattr(error, "reason", error)).strip())
+        _fail(url, secret.hide(str(getattr(error, "reason", error)).strip()))
     if len(body) > LARGEST:
         _fail(url, f"an answer of more than {LARGEST:,} bytes")
     try:
@@ -90,4 +91,5 @@ def _words(value: Any) -> str:
 
 
 def _fail(url: str, why: str) -> NoReturn:
-    raise EnvError(f"the search service at {urlsplit(url).netloc} gave no result: {why}.")
+    host = urlsplit(url).netloc.rpartition("@")[2]  # without a user name and a password
+    raise EnvError(f"the search service at {host} gave no result: {why}.") from None  # the cause may show the key

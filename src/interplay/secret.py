@@ -10,10 +10,13 @@ from __future__ import annotations
 import html
 import json
 import logging
+import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import quote
+
+from interplay.errors import ConfigError
 
 _SHORTEST = 8  # this many characters of a key in a row are hidden; fewer could be part of any text
 _INSTEAD = "[key]"
@@ -78,6 +81,18 @@ class Secret:
                 shown += [text[end:i], _INSTEAD]
             end = max(end, i + width) if width else end
         return "".join([*shown, text[end:]])
+
+
+def read_key(variable: str, whose: str) -> Secret:
+    """The key in an environment variable, without spaces and line breaks around it; empty if it is not set. `whose`
+    names the server in the error for a key that cannot be sent."""
+    secret = Secret(os.environ.get(variable, "").strip())
+    if not secret.fits_a_header:
+        raise ConfigError(
+            f"the key of {whose} in the environment variable {variable} cannot be sent in an HTTP header; expected "
+            "ASCII characters without spaces or line breaks."
+        )
+    return secret
 
 
 class _Mask(logging.Filter):

@@ -1,0 +1,237 @@
+"""The results with real models: does training a team beat training one agent, for the same tokens?
+
+    python benchmarks/results.py --plan                                    what would be run, and how long it takes
+    python benchmarks/results.py --model FOLDER --jobs 2 --seconds 900     run what is left, the most important first
+    python benchmarks/results.py --model FOLDER --cells code gsm8k/single  only these studies or arms
+    python benchmarks/results.py --markdown docs/results.md                write the page from the run folders alone
+    python benchmarks/results.py --tiny --out FOLDER                       check all of it with tiny models on a CPU
+
+A cell is one arm of a study in recipes/results/studies, trained with one seed to its budget of tokens. The budget
+counts every token that trained policies sample: rejected candidates and playouts too. Each cell is tested on held-out
+tasks before and after training, in a run folder of its own (OUT/STUDY/ARM/seed-N). Cells that are finished are not run
+again. A cell that the time limit stopped goes on from its checkpoint, as long as its folder exists. --pack writes the
+finished cells and what they measured, without weights, to a file; --unpack reads it on another machine. The rows are
+made by `interplay prepare gsm8k --drop-overlap` and `interplay prepare mbpp --drop-overlap`. Later calls must have the
+same --model, --data and --changes, because they are part of a study.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tarfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from interplay.publishing.study import Study
+
+STUDIES = Path(__file__).parents[1] / "recipes" / "results" / "studies"
+KEPT = ("test.json", "start.json", "metrics.jsonl", "run.json", "recipe.toml")
+GAME = ("self-play", "fixed", "league")
+PUZZLE = ("single", "shared", "separate")
+GROUPS = (  # the most important first; all seeds of a group before the next group
+    ("gsm8k/single", "gsm8k/pair", "gsm8k/pair-grpo", "gsm8k/pair-l2"),
+    tuple(f"plan_path/{arm}" for arm in PUZZLE),
+    ("gsm8k/debate", "gsm8k/relay", "gsm8k/pair-l3"),
+    tuple(f"sudoku/{arm}" for arm in PUZZLE),
+    tuple(f"sokoban/{arm}" for arm in PUZZLE),
+    ("code/single", "code/pair", "code/pair-l2"),
+    tuple(f"tictactoe/{arm}" for arm in GAME),
+    tuple(f"kuhn/{arm}" for arm in GAME),
+)
+ROWS = {"gsm8k": "gsm8k", "code": "mbpp"}  # studies over prepared rows, and the folder that interplay prepare makes
+# Tokens per second of whole training steps, until a finished run says better. From one run each on one H200: 90 steps
+# of 512 replies by one agent took 178 s, and 60 steps of a pair 154 s; the length of a reply (180 tokens) is a guess.
+ASSUMED = {"single": 46_000.0, "team": 25_000.0}
+LOADING = 20.0  # seconds to load a 0.5B model, to compile and to write two checkpoints: a guess
+TESTING = 40_000.0  # tokens per second in tests: a guess
+TINY = [
+    "policies.agent.base=tiny-32x1", "device=cpu", "train.steps=2", "train.budget_tokens=0", "rollout.tasks=2",
+    "sampling.max_tokens=4", "eval.games=4", "records.episodes_per_step=0",
+]  # fmt: skip
+
+INTRODUCTION = """# Results with real models
+
+Does training a team beat training one agent, for the same number of sampled tokens? `benchmarks/results.py` runs the
+studies in `recipes/results/studies` and writes this page from their run folders; `python benchmarks/results.py --plan`
+prints what is left to run.
+
+- Every arm of a study has the same budget. It counts all tokens that trained policies sample, with rejected candidates
+  and playouts.
+- *Before* and *after* are shares of the same held-out test tasks, with the same prompts, at temperature 1 and without
+  legal masks, in percent. Intervals are 95% over seeds (Student's t); "one run" has no interval.
+- Learning rates were not tuned for each arm.
+
+## Earlier runs
+
+Two single runs on one H200 on 16 November 2026, made before the studies below. They did not have equal budgets, so they
+do not answer the question. Model: Qwen2.5-Coder-0.5B-Instruct, dequantised from Q4_K_M.
+
+| GSM8K | before | after | steps | seconds |
+|---|---|---|---|---|
+| one agent, GRPO (one run) | 12.7% of 512 | 36.3% of 512 | 90 | 178 |
+| pair, AT-GRPO (one run) | 11.3% of 512 | 31.4% of 512 | 60 | 154 |
+
+"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    study: Study
+    arm: str
+    seed: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.study.section.name}/{self.arm}"
+
+    @property
+    def tested(self) -> dict[str, Any] | None:
+        path = self.folder / "test.json"
+        return json.loads(path.read_text()) if path.is_file() else None
+
+
+def studies_of(args: argparse.Namespace) -> list[tuple[Path, list[str]]]:
+    """The files of the studies that are asked for, in the order of `GROUPS`, and the changes to their recipes."""
+    names = list(dict.fromkeys(cell.partition("/")[0] for group in wanted(args.cells) for cell in group))
+    changes = [f"policies.agent.base={args.model}"] if args.model else []
+    changes += [f"train.budget_tokens={args.tokens}"] if args.tokens else []
+    out = []
+    for name in names:
+        more = [*args.changes, *(TINY if args.tiny else [])]
+        if name in ROWS:
+            more.append(f"env.data={'' if args.tiny else args.data / ROWS[name]}")
+        out.append((STUDIES / f"{name}.toml", [*changes, *more]))
+    return out
+
+
+def wanted(cells: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """`GROUPS` with only the named studies and arms; all if none is named."""
+    known = [cell for group in GROUPS for cell in group]
+    for name in cells:
+        if not any(name in (cell, cell.partition("/")[0]) for cell in known):
+            raise SystemExit(f"--cells has '{name}'; expected a study or an arm of {', '.join(known)}.")
+    kept = [tuple(c for c in group if not cells or {c, c.partition("/")[0]} & {*cells}) for group in GROUPS]
+    return tuple(group for group in kept if group)
+
+
+def cells_of(args: argparse.Namespace) -> list[Cell]:
+    from interplay.publishing.experiment import run_folder
+    from interplay.publishing.study import Study
+
+    read = {}
+    for path, changes in studies_of(args):
+        study = Study.read(path, changes, args.seeds)
+        read[study.section.name] = study
+    out = []
+    for group in wanted(args.cells):
+        for place in range(max(len(read[cell.partition("/")[0]].section.seeds) for cell in group)):
+            for name, _, arm in (cell.partition("/") for cell in group):
+                for seed in read[name].section.seeds[place : place + 1]:
+                    out.append(Cell(read[name], arm, seed, run_folder(args.out / name, arm, seed)))
+    return out
+
+
+# -- the plan -----------------------------------------------------------------------------------------------------
+
+
+def rate(cell: Cell, cells: Sequence[Cell]) -> tuple[float, str]:
+    """Tokens per second of a cell's training steps: measured by finished cells of the same arm, else assumed."""
+    found = [c.tested["counts"] for c in cells if c.name == cell.name and c.tested is not None]
+    if seconds := sum(one["seconds"] for one in found):
+        return sum(one["learner_tokens"] for one in found) / seconds, "measured"
+    return ASSUMED["single" if cell.arm == "single" else "team"], "assumed"
+
+
+def seconds_of(cell: Cell, cells: Sequence[Cell]) -> tuple[float, str]:
+    recipe = cell.study.recipe(cell.arm, cell.seed)
+    speed, how = rate(cell, cells)
+    roles = 1 if cell.arm == "single" else 2
+    plays = 2 + (roles if cell.arm in cell.study.section.resets else 0)
+    tests = plays * recipe.eval.games * roles * recipe.sampling.max_tokens / 2 / TESTING
+    return LOADING + recipe.train.budget_tokens / speed + tests, how
+
+
+def plan(args: argparse.Namespace) -> None:
+    cells, total = cells_of(args), 0.0
+    print("seconds if the cells are run one after another:")
+    for cell in cells:
+        if cell.tested is not None:
+            print(f"{cell.name:<20} seed {cell.seed}  done")
+            continue
+        seconds, how = seconds_of(cell, cells)
+        total += seconds
+        budget = cell.study.recipe(cell.arm, cell.seed).train.budget_tokens
+        print(
+            f"{cell.name:<20} seed {cell.seed}  {budget:>11,} tokens {seconds:>6.0f} s ({how}) {total:>7.0f} s so far"
+        )
+    left = [c for c in cells if c.tested is None]
+    print(f"{len(left)} of {len(cells)} cells left, about {total:.0f} s; the speeds marked 'assumed' were not measured")
+
+
+# -- running ------------------------------------------------------------------------------------------------------
+
+
+def run(args: argparse.Namespace) -> None:
+    from interplay.publishing.agenda import ExperimentPace, StudyCall, run_calls
+
+    began = time.monotonic()
+    tell = lambda line: print(f"{time.monotonic() - began:.0f} s: {line}", flush=True)  # noqa: E731
+    calls = [StudyCall(path, tuple(changes), args.seeds, args.out / path.stem) for path, changes in studies_of(args)]
+    run_calls(calls, ExperimentPace(args.jobs, args.seconds, wanted(args.cells)), tell)
+    left = [c for c in cells_of(args) if c.tested is None]
+    print(f"{len(left)} cells left")
+    if args.pack is not None:
+        with tarfile.open(args.pack, "w:gz") as tar:
+            for path in packed(args.out):
+                tar.add(path, str(path.relative_to(args.out)))
+        print(f"{args.pack}: {args.pack.stat().st_size / 2**20:.1f} MiB")
+
+
+def packed(out: Path) -> Iterator[Path]:
+    """What the page and the next call need of the studies and their finished cells."""
+    yield from sorted(out.glob("*/study.json"))
+    for test in sorted(out.glob("*/*/seed-*/test.json")):
+        yield from (test.parent / name for name in KEPT if (test.parent / name).is_file())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plan", action="store_true", help="print what is left and stop")
+    parser.add_argument("--markdown", type=Path, help="write the page from the run folders and stop")
+    parser.add_argument("--out", type=Path, default=Path("runs/results"))
+    parser.add_argument("--model", help="the folder of the weights; default: the name in the recipes")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="the folder of prepared rows: gsm8k and mbpp")
+    parser.add_argument("--cells", nargs="*", default=[], help="studies or STUDY/ARM; default: all")
+    parser.add_argument("--seeds", type=int, help="only so many of each study's seeds")
+    parser.add_argument("--tokens", type=int, help="the budget of every cell, in place of the recipe's")
+    parser.add_argument("--jobs", type=int, default=1, help="cells side by side")
+    parser.add_argument("--seconds", type=float, help="begin nothing after this time and stop at the next step")
+    parser.add_argument("--changes", nargs="*", default=[], help="a.b=c, for the recipe of every cell")
+    parser.add_argument("--tiny", action="store_true", help="tiny models on a CPU and two steps, to check everything")
+    parser.add_argument("--pack", type=Path, help="write what was measured to this file, without weights")
+    parser.add_argument("--unpack", type=Path, help="read what an earlier call has packed")
+    args = parser.parse_args()
+    os.environ["TQDM_DISABLE"] = "1"
+    if args.unpack is not None and args.unpack.is_file():
+        with tarfile.open(args.unpack) as tar:
+            tar.extractall(args.out, filter="data")
+    if args.plan:
+        plan(args)
+    elif args.markdown is not None:
+        from interplay.publishing.team_page import team_page
+
+        found = [args.out / name for name in dict.fromkeys(c.partition("/")[0] for g in GROUPS for c in g)]
+        args.markdown.write_text(INTRODUCTION + team_page([f for f in found if (f / "study.json").is_file()]))
+    else:
+        run(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""How full one agent and teams keep the engine, at the same number of episodes in flight.
+
+    python benchmarks/teams.py --model FOLDER --data data/gsm8k     one GPU
+    python benchmarks/teams.py --quick                              a CPU: a tiny model and short replies
+
+It plays tasks of recipes/results/gsm8k.toml without training: one agent, the pair with whole episodes (GRPO), and the
+pair with a tree (AT-GRPO). `--episodes` of them are in flight at once, and `--rounds` times as many are played, so that
+a new one begins when one ends. Columns:
+
+    tokens/s       sampled tokens per second of the whole rollout
+    in flight      requests in an engine step, the mean over the time that steps take
+    of it busy     share of the time in which the engine computes
+    prompt         prompt tokens that were computed for each sampled token (those in the cache are not)
+    reply          sampled tokens per reply
+    host µs        time in which the engine does not compute, per sampled token
+    env µs         time in the environment per sampled token, over all threads
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+from interplay.algorithms import Independent, Tree
+from interplay.config import load
+from interplay.engines.census import census
+from interplay.engines.local import LocalEngine
+from interplay.envs import Env
+from interplay.rollout.resolve import resolve
+from interplay.rollout.runner import Runner
+from interplay.rollout.team import Team, speech_of
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "results" / "gsm8k.toml"
+GRPO = 'algorithm={ name = "grpo" }'  # each task is played once here
+ARMS = {
+    "one agent": ["env.team=single", 'seats={ reasoner = "agent" }', GRPO],
+    "pair, whole episodes": [GRPO],
+    "pair, tree of 4": [],
+}
+
+
+@dataclass
+class Fullness:
+    """What one rollout took."""
+
+    arm: str
+    episodes: int
+    replies: int
+    sampled: int
+    prompts: int  # tokens that were computed
+    seconds: float
+    engine: float  # seconds in engine steps
+    in_flight: float
+    environment: float  # seconds in the environment
+
+    def line(self) -> str:
+        per = 1e6 / max(1, self.sampled)
+        return (
+            f"{self.arm:<22}{self.sampled / self.seconds:>10,.0f}{self.in_flight:>11.1f}"
+            f"{self.engine / self.seconds:>12.1%}{self.prompts / max(1, self.sampled):>8.2f}"
+            f"{self.sampled / max(1, self.replies):>8.1f}{(self.seconds - self.engine) * per:>9.1f}"
+            f"{self.environment * per:>8.1f}"
+        )
+
+
+class Watch:
+    """Counts requests in engine steps and the time in the environment."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self.weighed = self.seconds = self.environment = 0.0
+        self.replies = 0
+        step, act = engine.step, Env.act
+
+        def stepped() -> Any:
+            began, inside = time.perf_counter(), engine.stats()
+            answers = step()
+            taken = time.perf_counter() - began
+            self.weighed += (inside.running + inside.waiting) * taken
+            self.seconds += taken
+            self.replies += len(answers)
+            return answers
+
+        def acted(self_: Env, turns: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return act(self_, turns)
+            finally:
+                self.environment += time.perf_counter() - began
+
+        self._act = act
+        engine.step = stepped  # type: ignore[method-assign]
+        Env.act = acted  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        Env.act = self._act  # type: ignore[method-assign]
+
+
+def measured(arm: str, changes: Sequence[str], episodes: int, rounds: int) -> Fullness:
+    plan = resolve(load(RECIPE, changes))
+    recipe = plan.recipe
+    team = Team(recipe, {})
+    (engine,) = team.engines
+    assert isinstance(engine, LocalEngine)
+    limits = recipe.rollout.model_copy(update={"concurrency": episodes})
+    how = plan.algorithm.plan if isinstance(plan.algorithm.plan, Tree) else Independent(1)
+    runner = Runner(recipe.seed, limits, how, recipe.reward)
+    seating = team.seating(lambda _: plan.seats, speech_of(recipe))
+
+    async def play(first: int, count: int) -> None:
+        census().deterministic = team.deterministic
+        found = await runner.run([plan.task(first + i) for i in range(count)], seating)
+        failed = [e.error for e in found if e.error is not None]
+        assert not failed, failed[0]
+
+    try:
+        asyncio.run(play(0, min(8, episodes)))  # compile, capture graphs, start checkers
+        watch = Watch(engine)
+        before, began = engine.stats(), time.perf_counter()
+        try:
+            asyncio.run(play(1000, episodes * rounds))
+        finally:
+            watch.close()
+        seconds, after = time.perf_counter() - began, engine.stats()
+    finally:
+        team.close()
+    busy = after.seconds - before.seconds
+    computed = (after.prompt_tokens - after.cached_tokens) - (before.prompt_tokens - before.cached_tokens)
+    return Fullness(
+        arm, episodes * rounds, watch.replies, after.sampled_tokens - before.sampled_tokens, computed, seconds, busy,
+        watch.weighed / max(watch.seconds, 1e-9), watch.environment,
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a folder or name; default: the recipe's")
+    parser.add_argument("--data", default="", help="a folder made by interplay prepare gsm8k; default: generated tasks")
+    parser.add_argument("--episodes", type=int, default=256, help="in flight at once")
+    parser.add_argument("--rounds", type=int, default=2, help="this many times as many episodes are played")
+    parser.add_argument("--changes", nargs="*", default=[], help="a.b=c, for the recipe")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    logging.disable_progress_bar()
+    changes = [f"env.data={args.data}", *([f"policies.agent.base={args.model}"] if args.model else [])]
+    if args.quick:
+        changes += ["policies.agent.base=tiny", "sampling.max_tokens=16", "device=cpu"]
+        args.episodes = min(args.episodes, 32)
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() and not args.quick else "CPU"
+    print(f"{name}, torch {torch.__version__}: {args.episodes} episodes in flight, {args.rounds} times as many played")
+    print(f"{'':<22}  tokens/s  in flight  of it busy  prompt   reply  host µs  env µs")
+    found: list[Fullness] = []
+    for arm, own in ARMS.items():
+        found.append(measured(arm, [*changes, *own, *args.changes], args.episodes, args.rounds))
+        print(found[-1].line(), flush=True)
+    one, *teams = found
+    for each in teams:
+        share = (each.sampled / each.seconds) / (one.sampled / one.seconds)
+        print(f"{each.arm}: {share:.0%} of one agent's tokens/s")
+    if args.json is not None:
+        args.json.write_text(json.dumps([asdict(f) for f in found], indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

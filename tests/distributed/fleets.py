@@ -1,0 +1,74 @@
+"""Short runs whose episodes are played by rollout workers, for the tests of this folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from runs import make, rows
+
+from interplay.distributed.cluster import RolloutFleet
+
+RECIPE: dict[str, Any] = {
+    "name": "cluster",
+    "env": {"name": "tictactoe", "brief": True},
+    "policies": {"player": {"base": "tiny-16x1"}},
+    "seats": "player",
+    "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}],
+    "algorithm": {"name": "grpo", "group": 2, "correction": "tis"},
+    "sampling": {"max_tokens": 2, "legal": True},
+    "rollout": {"tasks": 4},
+    "train": {"steps": 3, "lr": 1e-2},
+    "eval": {"opponents": ["bot:random"], "before": False, "after": False},
+    "records": {"tensorboard": "off"},
+    "checkpoint": {"every": 1, "keep": 100},
+}
+EPISODES = 8  # of a step
+# Workers that reserve no CPU, because the two nodes of the tests' cluster have one CPU each.
+ONE_WORKER = {**RECIPE, "cluster": {"rollout_workers": 1, "worker_cpus": 0.0}}
+
+
+class Watched(RolloutFleet):
+    """Counts its updates."""
+
+    updates = 0
+
+    async def sync(self) -> None:
+        await super().sync()
+        self.updates += 1
+
+
+def play(
+    folder: Path, recipe: Mapping[str, Any], *overrides: str, fleet: type[RolloutFleet] = RolloutFleet
+) -> RolloutFleet:
+    """Train with rollout workers, and return them."""
+    trainer = make(folder, recipe, *overrides)
+    trainer.make_fleet = fleet
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    assert isinstance(trainer.fleet, RolloutFleet)
+    return trainer.fleet
+
+
+def assert_nothing_lost(folder: Path, *policies: str, steps: int = 3) -> None:
+    """Every step was trained on all of its episodes, with engines that had the learner's weights. The longest time from
+    one step to the next is printed (pytest -rP)."""
+    found = rows(folder)
+    counted = [(row["step"], row["episodes"], row["episodes_failed"]) for row in found]
+    assert counted == [(n, EPISODES, 0) for n in range(1, steps + 1)]
+    assert all(row[f"{name}/gap"] < 1e-4 for row in found for name in policies or ("player",))
+    times = [json.loads(line)["time"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    print(f"longest time between two steps: {max(b - a for a, b in pairwise(times)):.1f} s")
+
+
+def measured(folder: Path) -> list[dict[str, Any]]:
+    """The metrics, less what only runs with workers have."""
+    return [
+        {k: v for k, v in row.items() if k != "prompt_tokens_saved" and not k.startswith("cluster/")}
+        for row in rows(folder)
+    ]

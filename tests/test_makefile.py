@@ -1,0 +1,40 @@
+"""What the targets of the Makefile would do, without doing it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """Where there is no virtual environment yet."""
+    return tmp_path / "venv"
+
+
+def commands(target: str, venv: Path) -> str:
+    """The commands of a target. `make -n` prints them and runs none of them."""
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    question = ["make", "-n", target, f"VENV={venv}"]
+    env = {"PATH": os.environ["PATH"]}  # without the settings of a `make` that started these tests
+    return subprocess.run(question, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_demo_installs_only_what_training_needs(empty: Path) -> None:
+    """The packages of the tests take minutes to install, and the demo does not use them."""
+    printed = commands("demo", empty)
+    assert "install -q -c constraints.txt -e ." in printed and "interplay train recipes/tictactoe/demo.toml" in printed
+    assert "[dev]" not in printed
+
+
+@pytest.mark.parametrize("target", ["test", "test-slow"])
+def test_the_tests_run_in_two_processes_and_name_the_ten_slowest(target: str, empty: Path) -> None:
+    printed = commands(target, empty)
+    assert "[dev]" in printed and "-n 2 --durations=10" in printed
