@@ -18,7 +18,7 @@ from interplay.engines.local.scheduler import Sequence
 # The rules of "auto". They count tokens and never read a clock, so that a repeated run decides the same.
 AUTO_ROWS = 128  # most tokens of a step, drafts included: above, a GPU's step takes longer with every token
 COST = 1.75  # a step with drafts is assumed to take the time of this many steps without
-RETRY = 64  # steps without drafts after which they are tried again
+RETRY = 256  # steps without drafts after which acceptance is measured again
 _RECENT = 512  # drafted tokens over which acceptance is measured
 _HOPE = 8  # tokens that count as accepted before any was drafted
 
@@ -45,15 +45,14 @@ class Speculation:
             return {}
         if self.mode == "on":
             return self.drafts.propose(sequences)
-        retry = self._skipped >= RETRY
-        if not retry and not self.pays:
+        if not self.pays:
             self._skipped += 1
-            return {}
+            if self._skipped < RETRY:
+                return {}
+            self._recent, self._skipped = [_HOPE, _HOPE], 0  # measure again
         found = self.drafts.propose(sequences)
-        if not retry and self.rate * sum(map(len, found.values())) < (COST - 1) * len(sequences):
-            return {}
-        self._skipped = 0
-        return found
+        expected = self.rate * sum(map(len, found.values()))
+        return found if expected >= (COST - 1) * len(sequences) else {}
 
     def fits(self, count: int, rows: int) -> bool:
         """Whether a step has room for the drafts of `count` sequences."""
