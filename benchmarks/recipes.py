@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,9 @@ def main() -> None:
 
 
 def recipes() -> dict[str, Path]:
-    """All recipes by name. Files in folders called `experiment` are studies of several runs."""
+    """All recipes by name. A file without policies is a study of several runs."""
     folder = ROOT / "recipes"
-    found = [path for path in sorted(folder.rglob("*.toml")) if path.parent.name != "experiment"]
+    found = [path for path in sorted(folder.rglob("*.toml")) if "policies" in tomllib.loads(path.read_text("utf-8"))]
     return {path.relative_to(folder).with_suffix("").as_posix(): path for path in found}
 
 
@@ -57,13 +58,12 @@ def rehearsed(path: Path, seconds: float) -> dict[str, Any]:
 
     real = not torch.cuda.is_available() and not tiny(path)
     wanted = ["--memory", "device=cuda"] if real else ["--memory", "--time"]
-    began = time.monotonic()
     try:
         found = _dry_run(path, wanted, seconds)
     except subprocess.TimeoutExpired:
         found = _dry_run(path, ["--memory"], 10 * seconds)
         if "why" not in found:
-            found["untimed"] = f"not timed: three steps take more than {time.monotonic() - began:.0f} s"
+            found["untimed"] = f"not timed: three steps take more than {seconds:g} s"
     if real and "why" not in found:
         found["untimed"] = NO_GPU
     return found
