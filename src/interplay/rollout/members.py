@@ -253,7 +253,7 @@ def _engine(loaded: Loaded, recipe: Recipe, speculates: bool = True) -> Engine:
         keep_cache=stream.cache == "keep",
         beside=stream.max_staleness > 0,
         speculation=drafts,
-        room=cache_room(recipe),
+        room=cache_room(recipe) if loaded.model.device.type == "cuda" else None,
     )
 
 
