@@ -13,9 +13,9 @@ from interplay.config import parse
 from interplay.errors import ConfigError
 
 # Without imitation, the replies are longer than a game needs, so that there is something to guess. A low temperature
-# makes them alike. They are all illegal, so that nothing is trained, and the probe has nothing to compare.
+# makes them alike. They are all illegal, so that nothing is trained.
 SAMPLING = {"max_tokens": 12, "temperature": 0.02}
-DATA: dict[str, Any] = {**BASE, "sampling": SAMPLING, "warmstart": None, "stream": {"probe": 0}}
+DATA: dict[str, Any] = {**BASE, "sampling": SAMPLING, "warmstart": None}
 ON = "engine.speculate=on"
 
 

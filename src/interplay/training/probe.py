@@ -8,7 +8,7 @@ weights, an adapter that was not sent, or a scale that is applied twice. If the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from interplay.config import TrainSection
@@ -32,7 +32,11 @@ class Probe:
     def __init__(self, tokens: int, thread: LearnerThread) -> None:
         self.tokens, self.thread = tokens, thread
         self._recent: dict[str, list[Sample]] = {}
-        self._compared: dict[str, int] = {}  # the version of each policy that was compared last
+        self._compared: dict[str, int] = {}  # the version of each policy at the last comparison
+
+    def begin(self, members: Iterable[Member]) -> None:
+        """The weights with which a run begins, or goes on, were not changed by an update, so they are not compared."""
+        self._compared = {member.name: member.version for member in members}
 
     def remember(self, policy: str, examples: Sequence[Example]) -> None:
         """Keep a few of a policy's newest samples, to score them after updates."""

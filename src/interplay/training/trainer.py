@@ -155,6 +155,7 @@ class Trainer(RunState):
         async with self.feed.stream.running():
             self.meter.start()
             self.feed.begin()
+            self.probe.begin(self.team.members.values())
             self._counted = time.monotonic()
             while self.step_index < self.plan.recipe.train.steps and not self.stopping and not self.spent:
                 metrics = await self._one_step()
