@@ -66,6 +66,7 @@ def rehearsed(path: Path, seconds: float) -> dict[str, Any]:
 
 def estimated(path: Path, why: str, *changes: str) -> dict[str, Any]:
     """The memory of a recipe that is not timed."""
+    from interplay.cli.dry_run import downloads
     from interplay.config import load
     from interplay.errors import InterplayError
     from interplay.rollout.resolve import resolve
@@ -73,6 +74,8 @@ def estimated(path: Path, why: str, *changes: str) -> dict[str, Any]:
 
     try:
         plan = resolve(load(path, changes))
+        if absent := list(downloads(plan.recipe)):
+            return {"why": f"{why}, and {', '.join(absent)} is not on this machine"}
         needs = estimate(plan)
     except (InterplayError, ImportError, OSError) as error:
         return {"why": (str(error).strip().splitlines() or [type(error).__name__])[0]}
