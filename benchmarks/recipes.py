@@ -2,7 +2,8 @@
 
 Each recipe is rehearsed by `interplay train RECIPE --dry-run --memory --time --json` in a process of its own: three
 steps, scaled up to the whole recipe. Where there is no GPU, recipes with real models are not timed; their memory is
-estimated for a GPU. The table is Markdown. A recipe that cannot run here (a model, data, a server or a package is
+estimated for a GPU. On a GPU the estimate includes the key-value cache; on a CPU it does not, because memory is taken
+only as it is used. The table is Markdown. A recipe that cannot run here (a model, data, a server or a package is
 missing) is listed with the reason. With --json, results are kept in a file, and recipes that are already in it are not
 run again.
 """
@@ -101,7 +102,10 @@ def _dry_run(path: Path, seconds: float) -> dict[str, Any]:
         return {"why": said.removeprefix("error: ")}
     found = json.loads(done.stdout)
     out = {key: found["time"][key] for key in ("seconds", "steps", "step", "peak")}
-    return {**out, "needed": found["memory"]["needed"], "device": found["memory"]["device"]}
+    memory = found["memory"]
+    # What the cache of a GPU takes is used; on a CPU, memory is taken only as it is used.
+    needed = memory["total" if memory["device"] == "cuda" else "needed"]
+    return {**out, "needed": needed, "device": memory["device"]}
 
 
 def table(known: dict[str, Any]) -> str:
