@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--total", type=float, default=1e9, help="begin no recipe after this many seconds")
     parser.add_argument("--json", type=Path, help="file of results, read and written")
     given = parser.parse_args()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     known: dict[str, Any] = json.loads(given.json.read_text()) if given.json and given.json.is_file() else {}
     began = time.monotonic()
     for name, path in recipes().items():
@@ -56,17 +57,30 @@ def rehearsed(path: Path, seconds: float) -> dict[str, Any]:
     """Time and memory of a recipe, or the reason why it cannot run here."""
     import torch
 
-    real = not torch.cuda.is_available() and not tiny(path)
-    wanted = ["--memory", "device=cuda"] if real else ["--memory", "--time"]
+    if not torch.cuda.is_available() and not tiny(path):
+        return estimated(path, NO_GPU, "device=cuda")
     try:
-        found = _dry_run(path, wanted, seconds)
+        return _dry_run(path, seconds)
     except subprocess.TimeoutExpired:
-        found = _dry_run(path, ["--memory"], 10 * seconds)
-        if "why" not in found:
-            found["untimed"] = f"not timed: three steps take more than {seconds:g} s"
-    if real and "why" not in found:
-        found["untimed"] = NO_GPU
-    return found
+        return estimated(path, f"not timed: three steps take more than {seconds:g} s")
+
+
+def estimated(path: Path, why: str, *changes: str) -> dict[str, Any]:
+    """The memory of a recipe that is not timed."""
+    from interplay.cli.dry_run import downloads
+    from interplay.config import load
+    from interplay.errors import InterplayError
+    from interplay.rollout.resolve import resolve
+    from interplay.training.memory import estimate
+
+    try:
+        plan = resolve(load(path, changes))
+        if absent := list(downloads(plan.recipe)):
+            return {"why": f"{why}, and {', '.join(absent)} is not on this machine"}
+        needs = estimate(plan)
+    except (InterplayError, ImportError, OSError) as error:
+        return {"why": (str(error).strip().splitlines() or [type(error).__name__])[0]}
+    return {"untimed": why, "steps": plan.recipe.train.steps, "needed": needs.needed, "device": needs.device}
 
 
 def tiny(path: Path) -> bool:
@@ -75,23 +89,23 @@ def tiny(path: Path) -> bool:
     return all(base.startswith("tiny") for base in re.findall(r'\bbase = "([^"]+)"', text))
 
 
-def _dry_run(path: Path, wanted: list[str], seconds: float) -> dict[str, Any]:
+def _dry_run(path: Path, seconds: float) -> dict[str, Any]:
     source = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "interplay", "train", str(path), "--dry-run", "--json", *wanted],
+        [sys.executable, "-m", "interplay", "train", str(path), "--dry-run", "--memory", "--time", "--json"],
         cwd=ROOT, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": source, "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "PYTHONPATH": source},
     )  # fmt: skip
-    found = json.loads(done.stdout) if done.stdout.startswith("{") else {}
-    if not found.get("memory"):
+    if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         said = next((line for line in lines if line.startswith("error: ")), lines[-1] if lines else "failed")
         return {"why": said.removeprefix("error: ")}
+    found = json.loads(done.stdout)
+    out = {key: found["time"][key] for key in ("seconds", "steps", "step", "peak")}
     memory = found["memory"]
     # What the cache of a GPU takes is used; on a CPU, memory is taken only as it is used.
     needed = memory["total" if memory["device"] == "cuda" else "needed"]
-    out = {"steps": found["recipe"]["train"]["steps"], "needed": needed, "device": memory["device"]}
-    return {**out, **{key: found["time"][key] for key in ("seconds", "steps", "step", "peak") if found["time"]}}
+    return {**out, "needed": needed, "device": memory["device"]}
 
 
 def table(known: dict[str, Any]) -> str:

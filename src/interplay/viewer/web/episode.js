@@ -73,7 +73,7 @@ function Talk({ run, query, data, roles, to, most }) {
     </div>
     ${data.judged.length > 0 && html`<h3>Judges</h3>${data.judged.map((t) => html`<${Verdict} turn=${t} run=${run} />`)}`}
     <h3>End</h3><${Long} text=${data.final_state} className="state" lines=${14} />
-    <p><${Rewards} rows=${data.rewards} /></p>
+    <p><${Rewards} rows=${data.rewards} named /></p>
     <details><summary>Task</summary><pre>${plain(JSON.stringify(data.task, null, 1))}</pre></details>`;
 }
 

@@ -49,10 +49,10 @@ export function Advantage({ value, onClick, most = 1 }) {
     title="Where does this number come from?">A ${signed(value)}</button>`;
 }
 
-export const Rewards = ({ rows }) => rows.filter((r) => r.value !== null).map((r) => html`
+export const Rewards = ({ rows, named = false }) => rows.filter((r) => r.value !== null).map((r) => html`
   <span class=${"reward " + (r.value > 0 ? "up" : r.value < 0 ? "down" : "")}
     title=${`${r.level} reward of ${r.role || "the team"}, weight ${num(r.weight)}`}
-    >${plain(r.name)} ${signed(r.value)}</span>`);
+    >${plain(r.name)}${named && r.role ? ` of ${plain(r.role)}` : ""} ${signed(r.value)}</span>`);
 
 export const Fault = ({ text }) => html`<p class="fault" role="alert">${plain(text)}</p>`;
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;

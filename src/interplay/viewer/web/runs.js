@@ -74,8 +74,10 @@ function Overlay({ keys }) {
       }) })).filter((s) => s.values.some((v) => v !== null))} />`)}</div></section>`;
 }
 
+// A table with a key such as a.b.0.c for each value. A list is one value, unless there are tables in it.
 export function flat(data, prefix = "") {
-  if (data === null || typeof data !== "object" || Array.isArray(data)) return { [prefix]: JSON.stringify(data) };
+  const table = (v) => v !== null && typeof v === "object" && (!Array.isArray(v) || v.some(table));
+  if (!table(data)) return { [prefix]: JSON.stringify(data) };
   return Object.assign({}, ...Object.entries(data).map(([k, v]) => flat(v, prefix ? `${prefix}.${k}` : k)));
 }
 
