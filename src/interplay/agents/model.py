@@ -165,7 +165,7 @@ class ModelAgent:
 
     def fork(self) -> ModelAgent:
         """A shallow copy, which is enough: all its values are immutable or shared. `copy.copy` would be slower."""
-        return ModelAgent(*_values(self))
+        return type(self)(*_values(self))
 
 
 _values = attrgetter(*(f.name for f in fields(ModelAgent)))
