@@ -164,7 +164,8 @@ class ModelAgent:
         self.parent = turn.id
 
     def fork(self) -> ModelAgent:
-        """A shallow copy, which is enough: all its values are immutable or shared. `copy.copy` would be slower."""
+        """A shallow copy of the same class. That is enough, because all its values are immutable or shared. `copy.copy`
+        would be slower."""
         return type(self)(*_values(self))
 
 
