@@ -38,4 +38,4 @@ class BotAgent:
         self.parent = turn.id
 
     def fork(self) -> BotAgent:
-        return BotAgent(self.role, self.policy, self.bot, self.trainable, self.parent, self.asked)
+        return type(self)(self.role, self.policy, self.bot, self.trainable, self.parent, self.asked)
