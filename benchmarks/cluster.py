@@ -5,8 +5,9 @@
     python benchmarks/cluster.py sweep [--gpus 8,1000]     the simulation alone: split, staleness, tail, failures
 
 `workers` and `validate` train a tiny model with `benchmarks/labour.py`: after every reply a tool works. In `workers` it
-computes in Python, so one worker can use one core; two cores must be free. In `validate` it waits instead, so that four
-workers do not need four cores; each worker runs one tool at a time.
+computes in Python, so one worker can use one core; two cores must be free. (It also prints figures for each CPU second,
+which other programs change little.) In `validate` it waits instead, so that four workers do not need four cores; each
+worker runs one tool at a time.
 
 `validate` feeds the simulation with what the run with one worker measured: the tokens and tool times of every episode
 (from its records), the time of an engine step (measured apart, with 1 and with 32 replies at once), and the learner's
@@ -27,6 +28,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -39,7 +41,7 @@ sys.path.insert(0, str(HERE))
 # Ray's workers import the environment from this folder too.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
 
-from labour import options, tool_seconds  # noqa: E402
+from labour import effort, options  # noqa: E402
 from simulation import Outcome, Shape, Simulation, Turns  # noqa: E402
 
 from interplay.config import parse  # noqa: E402
@@ -118,6 +120,7 @@ def workers(args: argparse.Namespace) -> dict[str, Any]:
         given = options({"how": "compute", "mean": args.mean, "slots": slots})
         with tempfile.TemporaryDirectory() as folder:
             rows = train(Path(folder), count, [*given, f"train.steps={args.steps + SKIP}"])
+            tools, whole = busiest(Path(folder))
         seconds = mean_of(rows, "seconds/rollout")
         # The slowest worker ends the step, and its engine's time is what is left out.
         idle = [min(row[f"cluster/engine_idle/worker_{i}"] for i in range(count)) for row in rows]
@@ -126,16 +129,38 @@ def workers(args: argparse.Namespace) -> dict[str, Any]:
             "episodes_per_second": TASKS * GROUP / seconds,
             "without_engine": TASKS * GROUP / max(seconds - engine, 1e-9),
             "engine_share": engine / seconds,
+            "per_tool_cpu_second": TASKS * GROUP / tools,
+            "per_cpu_second": TASKS * GROUP / whole,
         }
         print(f"{name}: {found[name]}", flush=True)
     first = found["1 worker"]
     print(f"{machine()}; one run an arm, means over {args.steps} steps of {TASKS * GROUP} episodes")
-    print("\n| | episodes/s | of 1 worker | without the engine's time | of 1 worker |\n|---|---|---|---|---|")
+    print("Episodes per second; in brackets, compared with 1 worker. The last two columns divide by the CPU seconds of")
+    print("the worker that used most. Other programs on the machine change these little, and waiting does not count.\n")
+    columns = {
+        "episodes_per_second": "episodes/s",
+        "without_engine": "without the engine's time",
+        "per_tool_cpu_second": "for each CPU second of tools",
+        "per_cpu_second": "for each CPU second, engine included",
+    }
+    print(f"| | {' | '.join(columns.values())} |\n|---{'|---' * len(columns)}|")
     for name, row in found.items():
-        plain, bare = row["episodes_per_second"], row["without_engine"]
-        ratios = plain / first["episodes_per_second"], bare / first["without_engine"]
-        print(f"| {name} | {plain:.2f} | {ratios[0]:.2f} | {bare:.2f} | {ratios[1]:.2f} |")
+        print(f"| {name} | {' | '.join(f'{row[key]:.2f} ({row[key] / first[key]:.2f})' for key in columns)} |")
     return found
+
+
+def busiest(folder: Path) -> tuple[float, float]:
+    """The CPU seconds of tools in a step, and all CPU seconds in it, of the worker that used most of them; means over
+    the counted steps."""
+    tools: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))  # by step and process
+    used: dict[int, dict[int, float]] = defaultdict(dict)  # what each process had used by the end of a step
+    for record in records.read(folder / "episodes.jsonl"):
+        found = effort(record.episode.final_state)
+        tools[record.step][found.process] += sum(found.computed)
+        used[record.step][found.process] = max(found.used, used[record.step].get(found.process, 0.0))
+    steps = sorted(used)[SKIP:]
+    whole = [max(used[step][p] - used[step - 1][p] for p in used[step]) for step in steps]
+    return fmean(max(tools[step].values()) for step in steps), fmean(whole)
 
 
 # -- what is measured for the simulation ------------------------------------------------------------------------------
@@ -166,7 +191,7 @@ def recorded(folder: Path) -> dict[tuple[int, int], Turns]:
     for record in records.read(folder / "episodes.jsonl"):
         episode = record.episode
         tokens = [turn.sampled for turn in episode.line()]
-        spent = tool_seconds(episode.final_state, len(tokens))
+        spent = effort(episode.final_state).spent
         out[numbers[episode.task.id], episode.replica] = tuple(zip(tokens, spent, strict=True))
     return out
 

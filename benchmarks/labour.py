@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from random import Random
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -43,6 +45,7 @@ class Labour(Env):
         self.left = Random(f"turns {task.seed}").randint(1, 2 * data["turns"] - 1)
         self.due: float | None = None  # seconds of the tool that has been called
         self.spent: list[float] = []  # measured seconds of each call, without the time it waited for a slot
+        self.computed: list[float] = []  # CPU seconds of each call
 
     def observe(self) -> dict[Role, Observation]:
         if not self.left:
@@ -64,28 +67,44 @@ class Labour(Env):
         due, self.due = self.due, None
         async with free:
             began = time.perf_counter()
-            await asyncio.to_thread(_compute if self.data["how"] == "compute" else time.sleep, due)
+            computed = await asyncio.to_thread(_compute if self.data["how"] == "compute" else _wait, due)
             self.spent.append(time.perf_counter() - began)
+            self.computed.append(computed)
 
     def outcome(self) -> Rewards:
         return Rewards()
 
     def state(self) -> str:
-        return json.dumps(self.spent)
+        return json.dumps(asdict(Effort(os.getpid(), time.process_time(), self.spent, self.computed)))
 
 
-def _compute(seconds: float) -> None:
-    """Occupy a core with Python code, which also keeps the other threads of this process from running Python code."""
-    total = 0
+@dataclass(frozen=True)
+class Effort:
+    """The work of an episode, from its record: the process that played it, the CPU seconds that this process had used
+    by the end of it, and for each turn the tool's seconds and CPU seconds."""
+
+    process: int
+    used: float
+    spent: list[float]
+    computed: list[float]
+
+
+def effort(final_state: str) -> Effort:
+    return Effort(**json.loads(final_state))
+
+
+def _wait(seconds: float) -> float:
+    time.sleep(seconds)
+    return 0.0
+
+
+def _compute(seconds: float) -> float:
+    """Occupy a core with Python code, which also keeps the other threads of this process from running Python code.
+    Returns the CPU seconds."""
+    began, total = time.thread_time(), 0
     for i in range(int(seconds * LOOPS)):
         total += i * i
-
-
-def tool_seconds(final_state: str, turns: int) -> list[float]:
-    """The seconds of the tool after each turn, from the record of an episode."""
-    found: Any = json.loads(final_state)
-    assert isinstance(found, list) and len(found) == turns, final_state
-    return [float(seconds) for seconds in found]
+    return time.thread_time() - began
 
 
 def options(given: Mapping[str, object]) -> list[str]:

@@ -233,12 +233,16 @@ RUN: dict[str, Any] = {
     "eval": {"opponents": ["bot:random"]},
     "records": {"tensorboard": "off"},
 }
+LORA = {"adapter": {"rank": 4, "alpha": 16.0}}
+LONG = {"env": {"name": "kuhn"}, "rollout": {"tasks": 8}}  # prompts that are longer than a block of the cache
 
 
-def train(engine: VllmEngine, base: Path, folder: Path, **changes: Any) -> list[dict[str, float]]:
-    """The metrics of a run on this server. `changes` are those of the policy."""
-    policies = {"player": {"base": str(base), **changes}}
-    data = {**RUN, "policies": policies, "engine": {"kind": "vllm", "url": engine.url}}
+def train(
+    engine: VllmEngine, base: Path, folder: Path, policy: Mapping[str, Any] | None = None, **changes: Any
+) -> list[dict[str, float]]:
+    """The metrics of a run on this server."""
+    policies = {"player": {"base": str(base), **(policy or {})}}
+    data = {**RUN, "policies": policies, "engine": {"kind": "vllm", "url": engine.url}, **changes}
     trainer = Trainer(resolve(parse(data)), folder)
     seen: list[dict[str, float]] = []
     trainer.observer.stepped = lambda step, metrics: seen.append(dict(metrics))
@@ -276,12 +280,24 @@ def _scaled_twice(self: VllmEngine, name: str, adapter: Adapter, version: int) -
     _load(self, name, replace(adapter, scale=adapter.scale**2), version)
 
 
+async def _keeps_blocks(self: VllmEngine, version: int, source: Loaded) -> None:
+    """The caches are not reset: not by the engine, and not by vLLM itself, which otherwise does so when it pauses."""
+    limit = self._timeouts.update
+    async with self._delivery.prepared(source) as ready:
+        await self._wire.post("/pause", limit, mode="keep", clear_cache="false")
+        await self._delivery.send(self._rpc, ready)
+        await self._rpc("interplay_repack")
+        await self._wire.post("/update_weight_version", limit, {"new_version": str(version)})
+        self.version = version
+        await self._wire.post("/resume", limit)
+
+
 _rpc, _load = VllmEngine._rpc, VllmEngine.load
-LORA = {"adapter": {"rank": 4, "alpha": 16.0}}
 PLANTED: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "an output layer that kept the old weights": ("_rpc", _no_repack, {}),
-    "an adapter that was not delivered": ("load", _not_loaded, LORA),
-    "an adapter whose alpha is applied twice": ("load", _scaled_twice, LORA),
+    "an adapter that was not delivered": ("load", _not_loaded, {"policy": LORA}),
+    "an adapter whose alpha is applied twice": ("load", _scaled_twice, {"policy": LORA}),
+    "prefix blocks that were computed with older weights": ("_update", _keeps_blocks, LONG),
 }
 
 
@@ -291,16 +307,28 @@ def test_the_probe_finds(
 ) -> None:
     engine.update(engine.version + 1, ours)
     where, broken, changes = PLANTED[failure]
-    with monkeypatch.context() as planted:
-        planted.setattr(VllmEngine, where, broken)
-        with pytest.raises(GuardError, match="after the update the engine's log-probs differ from the learner's"):
-            train(engine, tied, tmp_path, **changes)
+    try:
+        with monkeypatch.context() as planted:
+            planted.setattr(VllmEngine, where, broken)
+            with pytest.raises(GuardError, match="after the update the engine's log-probs differ from the learner's"):
+                train(engine, tied, tmp_path, **changes)
+    finally:
+        engine.update(engine.version + 1, ours)
+
+
+def test_a_run_with_prompts_of_several_blocks_trains_with_vllm_as_its_engine(
+    engine: VllmEngine, ours: Loaded, tied: Path, tmp_path: Path
+) -> None:
+    """The same run as that of the prefix blocks. Not every step of it changes the weights."""
+    seen = train(engine, tied, tmp_path, **LONG)
+    probed = [row["player/probe"] for row in seen if "player/probe" in row]
+    assert probed and max(probed) < CLOSE and all(row.get("player/gap", 0.0) < CLOSE for row in seen)
     engine.update(engine.version + 1, ours)
 
 
 def test_a_run_trains_an_adapter_with_vllm_as_its_engine(engine: VllmEngine, tied: Path, tmp_path: Path) -> None:
     """The same run as those of the planted failures."""
-    seen = train(engine, tied, tmp_path, **LORA)
+    seen = train(engine, tied, tmp_path, LORA)
     assert len(seen) == 2 and all(row["player/probe"] < CLOSE and row["player/gap"] < CLOSE for row in seen)
 
 

@@ -57,7 +57,7 @@ def small(path: Path) -> config.Recipe:
     ]
     work = recipe.env.name in WORK or path.parent.name == "results"  # these have no imitation and no masks
     if recipe.warmstart:
-        changes += ["warmstart.episodes=16", "warmstart.lr=0.01", "warmstart.batch=16"]
+        changes += ["warmstart.episodes=16", "warmstart.epochs=1", "warmstart.lr=0.01", "warmstart.batch=16"]
         changes += [] if work else ["sampling.legal=true"]
     changes += ["env.line=2"] if recipe.env.name == "tictactoe" else []
     changes += ["algorithm.entropy=0.01", "sampling.max_tokens=16", "rollout.tasks=2"] if work else []
