@@ -532,6 +532,7 @@ def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
     assert result.exit_code == 0
     for stage in ("untrained", "before", "after"):
         assert stage in result.output
+    assert "train 1/2 " in result.output and "train 2/2 " in result.output, "this output is no terminal"
     for hint in (f"interplay play {run} --seat O", f"interplay eval {run}", f"interplay train {run} train.steps=4"):
         assert hint in result.output
 

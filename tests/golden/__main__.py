@@ -38,7 +38,8 @@ CLOCKS = (
     "memory_gib",
 )  # metrics that differ between two runs of the same code, and seconds/*
 ADDED = ("/probe", "/tokens", "reply_tokens")  # endings of metrics that the older commit does not have
-REDEFINED = ("turns_cut",)  # the older commit did not count replies that were cut off and then refused
+# The older commit counted only the replies that a tree kept, and no reply as cut off that was then refused.
+REDEFINED = ("turns_cut", "turns_illegal")
 
 _SEED = "networks, replay and noise follow the recipe's seed"
 CHANGED = {

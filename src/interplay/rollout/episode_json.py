@@ -104,6 +104,7 @@ def _turn_out(turn: Turn, credit: Credit) -> dict[str, Any]:
         else {
             "rewards": _rewards_out(outlook.rewards),
             "coalitions": {who: _rewards_out(r) for who, r in outlook.coalitions.items()},
+            **({"refused": True} if outlook.refused else {}),
         },
         "samples": [_sample_out(s, seen.messages, credit) for s in turn.samples],
     }
@@ -216,7 +217,9 @@ def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Tur
         outlook=None
         if outlook is None
         else Outlook(
-            _rewards_in(outlook["rewards"]), {who: _rewards_in(rows) for who, rows in outlook["coalitions"].items()}
+            _rewards_in(outlook["rewards"]),
+            {who: _rewards_in(rows) for who, rows in outlook["coalitions"].items()},
+            outlook.get("refused", False),
         ),
         samples=tuple(_sample_in(s, messages, store, credit) for s in data["samples"]),
     )

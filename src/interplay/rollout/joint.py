@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import CRITIC, coalition, order_seed, orders
@@ -21,42 +21,55 @@ from interplay.types import Level, Outlook, Reward, Rewards, Role, Turn, seed_of
 PlayedOut = Coroutine[None, None, Playout]
 
 
-async def value_joint(
-    d: Decision, joint: Mapping[Role, Turn], roles: Sequence[Role], path: tuple[int, ...]
-) -> tuple[dict[Role, Rewards], list[Turn]]:
-    """The value of a joint action (step rewards plus continuation), and the playout turns if they are recorded.
+@dataclass(frozen=True)
+class Valued:
+    """The worth of a joint action to each role (step rewards plus continuation), the roles whose actions the
+    environment refused, and the turns of the playouts if they are recorded. `worth` is empty if every playout
+    failed."""
 
-    Values are for all roles; with a critic, only for `roles`. They are empty if every playout failed. `path` tells the
-    playouts of this joint action from those of others.
-    """
+    worth: Mapping[Role, Rewards] = field(default_factory=dict)
+    refused: frozenset[Role] = frozenset()
+    playouts: list[Turn] = field(default_factory=list)
+
+
+async def value_joint(d: Decision, joint: Mapping[Role, Turn], roles: Sequence[Role], path: tuple[int, ...]) -> Valued:
+    """Step a joint action on a fork, and value it for all roles; with a critic, only for `roles`. `path` tells the
+    playouts of this joint action from those of others."""
     fork = d.env.fork()
     try:
         rewards = await step(fork, joint)
         over = not await seen_in(fork)
     except ReplayError:  # an outside program cannot be brought to this decision again
-        return {}, []
+        return Valued()
     if over or d.plan.continuation == "none":
         final = await outcome(fork) if over else Rewards()
         # What belongs to turns before this decision says nothing about it.
         rewards += Rewards(tuple(r for r in final if r.turn is None or r.turn >= d.stamp.decision))
         _book(d, path, [rewards] * d.plan.playouts)
-        return {r: rewards.of(r) for r in d.agents}, []
+        return Valued({r: rewards.of(r) for r in d.agents}, _refused(joint, rewards))
+    refused = _refused(joint, rewards)
     if d.plan.continuation == "critic":
         critic = d.foresight.critic
         assert critic is not None
         values = await all_of(critic.value(r, fork, joint[r]) for r in roles)
         ahead = {r: Rewards((Reward(CRITIC, Level.PROCESS, r, v),)) for r, v in zip(roles, values, strict=True)}
-        return {r: rewards.of(r) + ahead[r] for r in roles}, []
+        return Valued({r: rewards.of(r) + ahead[r] for r in roles}, refused)
     done = await census().gather(_playouts(d, fork, joint, path))
     good = [x for x in done if not isinstance(x, BaseException)]
     for x in done:
         if isinstance(x, BaseException) and not isinstance(x, InterplayError):
             raise x
-    turns = [t for played in good for t in played.turns]
     if not good:
-        return {}, turns
+        return Valued()
     _book(d, path, [rewards + played.rewards for played in good])
-    return {r: rewards.of(r) + Rewards.mean((p.ahead[r] for p in good), len(good)) for r in d.agents}, turns
+    worth = {r: rewards.of(r) + Rewards.mean((p.ahead[r] for p in good), len(good)) for r in d.agents}
+    return Valued(worth, refused, [t for played in good for t in played.turns])
+
+
+def _refused(joint: Mapping[Role, Turn], rewards: Rewards) -> frozenset[Role]:
+    """The roles whose actions were refused. If several roles acted, a team's reward does not say whose it was."""
+    named = [r.role for r in rewards if r.name == "illegal"]
+    return frozenset(role for role in joint if role in named or (len(joint) == 1 and None in named))
 
 
 def _book(d: Decision, path: tuple[int, ...], plays: Sequence[Rewards]) -> None:
@@ -91,19 +104,21 @@ async def score_joints(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Tu
     parts_of_a_team = d.plan.joint in ("without", "coalitions")
     joints = _coalitions(d, drawn, acting) if parts_of_a_team else _combinations(drawn, acting, d.plan)
     results = await all_of(value_joint(d, joint, acting, (n,)) for n, (_, joint) in enumerate(joints))
-    playouts = [t for _, turns in results for t in turns]
+    playouts = [t for found in results for t in found.playouts]
     if parts_of_a_team:
-        for role in acting if all(found for found, _ in results) else ():  # all values are needed
-            worth = {who: found[role] for (who, _), (found, _) in zip(joints, results, strict=True)}
-            drawn[role][0].outlook = Outlook(worth[coalition(acting)], worth)
+        for role in acting if all(found.worth for found in results) else ():  # all values are needed
+            worth = {who: found.worth[role] for (who, _), found in zip(joints, results, strict=True)}
+            drawn[role][0].outlook = Outlook(worth[coalition(acting)], worth, role in results[0].refused)
         return playouts
     parts: dict[str, list[Rewards]] = {}
-    for (_, joint), (found, _) in zip(joints, results, strict=True):
-        for role in acting if found else ():
-            parts.setdefault(joint[role].id, []).append(found[role])
+    refused: set[str] = set()
+    for (_, joint), found in zip(joints, results, strict=True):
+        refused |= {joint[role].id for role in found.refused}
+        for role in acting if found.worth else ():
+            parts.setdefault(joint[role].id, []).append(found.worth[role])
     for turn in itertools.chain.from_iterable(drawn[r] for r in acting):
         if turn.id in parts:
-            turn.outlook = Outlook(Rewards.mean(parts[turn.id], len(parts[turn.id])))
+            turn.outlook = Outlook(Rewards.mean(parts[turn.id], len(parts[turn.id])), refused=turn.id in refused)
     return playouts
 
 

@@ -41,7 +41,7 @@ from interplay.seats import (
     parse_one,
     parse_snapshot,
 )
-from interplay.types import Episode, Role, Task, seed_of
+from interplay.types import Episode, Role, Task, reply_share, seed_of
 
 _STEPS = 64  # steps whose line-ups are remembered: as many as can be played at once
 
@@ -241,8 +241,7 @@ class League:
         alarm = self.section.alarm
         if alarm is None:
             return None
-        turns = [t for e in episodes for t in e.line() if t.policy == name]
-        illegal = sum(t.illegal for t in turns) / max(1, len(turns))
+        illegal = reply_share(episodes, {name}, lambda t: t.illegal)
         if illegal > alarm.illegal:
             return f"{illegal:.0%} of its turns are illegal, more than league.alarm.illegal ({alarm.illegal:.0%})"
         if entropy is not None and entropy < alarm.entropy:

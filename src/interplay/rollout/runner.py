@@ -12,7 +12,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from interplay import envs
 from interplay.agents.joined import look, with_vectors
@@ -115,6 +115,7 @@ class Runner:
             await ledger.drop()
             episode.used = dict(ledger.used)
             episode.turns = [t for t in episode.turns if t.kept or t.outlook is not None]
+            _share_refusals(episode.turns)
         episode.truncated = episode.truncated or ledger.cut
         episode.plays = ledger.own_plays(self.plan)
 
@@ -201,6 +202,16 @@ def _attribute_one(reward: Reward, latest: Turn, mine: Sequence[Turn]) -> None:
     if found is not None:
         found.rewards += Rewards((reward,))
         _refuse(found)
+
+
+def _share_refusals(turns: Sequence[Turn]) -> None:
+    """Mark the candidates whose replies were refused. Candidates that say the same share one evaluation, and there is
+    none if all of them say the same: then it is known from the kept one."""
+    refused = {(t.decision, t.role, t.words) for t in turns if t.playout is None and t.illegal}
+    for turn in turns if refused else ():
+        if turn.outlook is not None and turn.playout is None and (turn.decision, turn.role, turn.words) in refused:
+            turn.outlook = replace(turn.outlook, refused=True)
+            _refuse(turn)
 
 
 def _refuse(turn: Turn) -> None:

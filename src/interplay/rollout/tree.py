@@ -57,11 +57,6 @@ async def decide(d: Decision) -> Choice:
     return Choice(following, kept, every, rewards)
 
 
-def _words(turn: Turn) -> tuple[str, ...]:
-    """All text of a role at a decision, including tool calls. Equal words lead to the same state."""
-    return turn.role, *([s.text for s in turn.samples] or [turn.text])
-
-
 async def _draw(d: Decision) -> dict[Role, list[Turn]]:
     """Sample K replies in trainable seats, and one in all others."""
     agents, views = d.agents, d.views
@@ -89,27 +84,28 @@ async def _score(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Turn]:
         return []
     if plan.joint != "first":
         return await score_joints(d, drawn)
-    said = Counter(_words(t) for ts in drawn.values() for t in ts)
+    said = Counter((t.role, t.words) for ts in drawn.values() for t in ts)
     asked = {role: ts for role, ts in drawn.items() if d.agents[role].trainable}
     if plan.compares and not d.opening:
-        for role in [role for role, ts in asked.items() if said[_words(ts[0])] == len(ts)]:
+        for role in [role for role, ts in asked.items() if said[role, ts[0].words] == len(ts)]:
             for turn in asked.pop(role):
                 turn.outlook = Outlook()  # all candidates are equal: there is nothing to compare
     # Equal candidates lead to the same state. The first is scored for all of them, with the playouts of all.
-    distinct = {_words(t): t for ts in asked.values() for t in reversed(ts)}
+    distinct = {(t.role, t.words): t for ts in asked.values() for t in reversed(ts)}
     first = {role: ts[0] for role, ts in drawn.items()}
 
     async def one(turn: Turn, times: int) -> list[Turn]:
         joint = {**first, turn.role: turn}
         whose = (list(joint).index(turn.role),) if len(joint) > 1 else ()  # roles that act at once have separate paths
         whole = replace(d, plan=replace(plan, playouts=plan.playouts * times))
-        found, playouts = await value_joint(whole, joint, [turn.role], (*whose, turn.candidate))
-        turn.outlook = Outlook(found[turn.role]) if turn.role in found else None
-        return playouts
+        found = await value_joint(whole, joint, [turn.role], (*whose, turn.candidate))
+        if turn.role in found.worth:
+            turn.outlook = Outlook(found.worth[turn.role], refused=turn.role in found.refused)
+        return found.playouts
 
     playouts = await all_of(one(turn, said[words]) for words, turn in distinct.items())
     for turn in itertools.chain.from_iterable(asked.values()):
-        turn.outlook = distinct[_words(turn)].outlook
+        turn.outlook = distinct[turn.role, turn.words].outlook
     return list(itertools.chain.from_iterable(playouts))
 
 

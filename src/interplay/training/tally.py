@@ -10,7 +10,7 @@ from interplay.agents.calls import MALFORMED
 from interplay.algorithms import credit
 from interplay.config import RewardSection
 from interplay.rollout.team import Team
-from interplay.types import Episode, Rewards
+from interplay.types import Episode, Rewards, Status, reply_share
 from interplay.types.occupant import learns
 
 
@@ -35,8 +35,8 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
     played = [t for e in episodes for t in e.line() if t.is_model]
     trainable = [t for t in played if t.policy in learners]
     metrics: dict[str, float] = {}
-    metrics["turns_illegal"] = sum(t.illegal for t in trainable) / max(1, len(trainable))
-    metrics["turns_cut"] = sum(t.status == "length" for t in trainable) / max(1, len(trainable))
+    metrics["turns_illegal"] = reply_share(episodes, learners, lambda t: t.illegal)
+    metrics["turns_cut"] = reply_share(episodes, learners, lambda t: t.status is Status.LENGTH)
     metrics["turns_merged"] = sum(t.last.extends is not None for t in trainable) / max(1, len(trainable))
     told = Counter(t.last.history for t in trainable if t.last.history)  # by outside programs
     metrics |= {f"history/{how}": count / len(trainable) for how, count in sorted(told.items())}

@@ -7,7 +7,7 @@ the loss unchanged.
 """
 
 from interplay.types.credit import Advantage, Credit
-from interplay.types.episode import Cut, Episode
+from interplay.types.episode import Cut, Episode, reply_share
 from interplay.types.message import Media, MediaKind, Message, Pictured, Spoken, ToolCall
 from interplay.types.occupant import ByTurn, FromLeague, Occupant, One, Policy, Remote, Scripted, Snapshot
 from interplay.types.rewards import Level, Reward, Rewards, Role
@@ -22,5 +22,5 @@ __all__ = [
     "Keys", "Level", "Media", "MediaKind", "MediaSpan", "Message", "Observation", "Occupant", "One", "Outlook",
     "Parameter", "Pictured", "Policy", "ProgramCall", "Remote", "Reward", "Rewards", "Role", "Sample", "Scripted",
     "Snapshot", "SoftMedia", "SoftMessage", "Spoken", "Status", "Stop", "Task", "Tool", "ToolCall", "Turn", "identity",
-    "seed_of",
+    "reply_share", "seed_of",
 ]  # fmt: skip

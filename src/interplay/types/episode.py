@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from interplay.types.occupant import Occupant
@@ -54,3 +54,14 @@ class Episode:
     def line(self, role: Role | None = None) -> list[Turn]:
         """The turns of the main line in order (no rejected candidates, no playouts); only those of `role` if given."""
         return [t for t in self.turns if t.kept and t.playout is None and (role is None or t.role == role)]
+
+
+def reply_share(episodes: Iterable[Episode], policies: Collection[str], holds: Callable[[Turn], bool]) -> float:
+    """The share of the replies of these policies for which `holds`, as a mean over decisions. The candidates that a
+    tree rejected count too, because the policy sampled them; playouts do not."""
+    replies: dict[tuple[str, int, Role], list[bool]] = {}
+    for episode in episodes:
+        for turn in episode.turns:
+            if turn.playout is None and turn.is_model and turn.policy in policies:
+                replies.setdefault((episode.id, turn.decision, turn.role), []).append(holds(turn))
+    return sum(sum(found) / len(found) for found in replies.values()) / max(1, len(replies))

@@ -45,10 +45,12 @@ class Outlook:
     """What a candidate of a tree earned on its own fork: its step rewards plus the (mean) rewards of its continuation,
     discounted to the turn. The rewards are empty if all candidates were the same and only their differences count.
 
-    `coalitions` maps a set of roles, written "a,b", to the rewards if only these roles had acted."""
+    `coalitions` maps a set of roles, written "a,b", to the rewards if only these roles had acted. `refused` says that
+    the environment refused the action."""
 
     rewards: Rewards = field(default_factory=Rewards)
     coalitions: Mapping[str, Rewards] = field(default_factory=dict)
+    refused: bool = False
 
 
 @dataclass(slots=True)
@@ -93,8 +95,14 @@ class Turn:
     @property
     def illegal(self) -> bool:
         """Whether the environment refused the action. It may also refuse a reply that hit the token limit; the status
-        of that turn is LENGTH."""
-        return any(r.name == "illegal" for r in self.rewards)
+        of that turn is LENGTH. A candidate that a tree rejected has no rewards of its own, only an outlook."""
+        rejected = self.outlook is not None and not self.kept and self.outlook.refused
+        return rejected or any(r.name == "illegal" for r in self.rewards)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All text of the turn, including tool calls. Candidates with equal words lead to the same state."""
+        return tuple(s.text for s in self.samples) or (self.text,)
 
     @property
     def last(self) -> Sample:

@@ -8,7 +8,7 @@ from typing import Any
 
 from interplay.algorithms import credit
 from interplay.config import RewardSection
-from interplay.viewer.summary import rewards_of, seat_name
+from interplay.viewer.summary import rewards_of, seat_name, was_illegal
 
 _PLAYOUTS = 4000  # turns of playouts that are sent at most
 
@@ -64,7 +64,7 @@ def _turn(turn: Mapping[str, Any], weights: RewardSection) -> dict[str, Any]:
         "policy": turn["policy"],
         "text": turn["text"],
         "status": turn["status"],
-        "illegal": any(row[0] == "illegal" for row in turn["rewards"]),
+        "illegal": was_illegal(turn),
         "rewards": reward_rows(turn["rewards"], weights),
         "messages": [message_row(m) for m in turn["seen"]["messages"]],
         "legal": turn["seen"]["legal"],

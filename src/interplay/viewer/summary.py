@@ -44,7 +44,7 @@ def rewards_of(rows: Sequence[Sequence[Any]]) -> Rewards:
 def summarise(number: int, step: int, episode: Mapping[str, Any], weights: RewardSection) -> EpisodeSummary:
     line = [t for t in episode["turns"] if t["kept"] and t["playout"] is None]
     rewards = rewards_of(episode["rewards"])
-    statuses = {t["status"] for t in line} | ({"illegal"} if any(_illegal(t) for t in line) else set())
+    statuses = {t["status"] for t in line} | ({"illegal"} if any(was_illegal(t) for t in line) else set())
     return EpisodeSummary(
         number, step, episode["id"], episode["task"]["id"],
         {role: seat_name(who) for role, who in episode["seats"].items()},
@@ -68,8 +68,10 @@ def seat_name(who: Any) -> str:
     return ", ".join([*first, f"then {last}"] if who["always"] else [*first, last, "then no one"])
 
 
-def _illegal(turn: Mapping[str, Any]) -> bool:
-    return any(row[0] == "illegal" for row in turn["rewards"])
+def was_illegal(turn: Mapping[str, Any]) -> bool:
+    """Whether the environment refused a turn. A candidate that a tree rejected has only an outlook."""
+    rejected = not turn["kept"] and (turn["outlook"] or {}).get("refused", False)
+    return rejected or any(row[0] == "illegal" for row in turn["rewards"])
 
 
 def wanted(query: Mapping[str, str]) -> Callable[[EpisodeSummary], bool]:
