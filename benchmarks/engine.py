@@ -4,6 +4,7 @@
     python benchmarks/engine.py --quick              a CPU: the tiny model, fp32
     python benchmarks/engine.py --vllm               also vLLM, offline, with the same weights of every shape
     python benchmarks/engine.py --json table.json    also write the table as JSON
+    python benchmarks/engine.py --profile            only: where every microsecond of a decoding step goes
 
 floor = max(weight bytes / bandwidth, 2·N·B / matmul rate) + cache bytes / bandwidth, per decoding step, at the mean
 context; both rates are measured at the start of the same run. Every row has 256 prompt tokens and 256 new tokens, at
@@ -301,12 +302,48 @@ class Bench:
                 print(f"transformers' continuous batching did not run here: {type(error).__name__}: {error}")
 
 
+def profile(shape: str, device: str, dtype: torch.dtype, batch: int, masked: bool) -> dict[str, Any]:
+    """Where the time of a decoding step goes, with the prompts already computed. With `masked`, every fourth request
+    may only give one of a few replies."""
+    from profile_step import profiled
+
+    model = build(shape, device, dtype)
+    vocabulary = model.config.vocab_size
+    steps, each = (12, 16) if device == "cuda" else (24, 1)  # times that the engine is stepped, and tokens of a row
+    new = 2 * steps * each + 8 * each
+    engine = LocalEngine(model, cache_tokens=batch * (256 + new + 64) + 10_000)
+    legal = tuple((*p, 5) for p in prompts(8, new - 1, vocabulary))
+    wanted = [
+        Request((i,), p, i, Sampling(1.0, new), legal=legal if masked and i % 4 == 0 else ())
+        for i, p in enumerate(prompts(batch, 256, vocabulary))
+    ]
+    found = profiled(engine, wanted, steps)
+    engine.close()
+    return {"shape": shape, "batch": batch, "masked": masked, **found}
+
+
 def show(line: Line) -> str:
     percent = f"{line.percent_of_floor:.0f}%"
     return (
         f"{line.shape:5} {line.what:28} {line.batch:6,} {line.tokens_per_second:12,.0f} {line.ms_per_step:9.2f} "
         f"{percent:>7}  {line.note}"
     )
+
+
+def profiles(args: argparse.Namespace) -> None:
+    from profile_step import table
+
+    device = "cuda" if torch.cuda.is_available() and not args.quick else "cpu"
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    found = []
+    for shape in args.shapes.split(",") if device == "cuda" else ["tiny"]:
+        for masked in (False, True):
+            found.append(profile(shape, device, dtype, args.batch or (256 if device == "cuda" else 64), masked))
+            what = "a quarter of the replies masked" if masked else "no masks"
+            print(f"{shape}, {found[-1]['batch']} requests, {what}. {table(found[-1])}\n", flush=True)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
 
 
 def main() -> None:
@@ -319,10 +356,14 @@ def main() -> None:
     parser.add_argument("--vllm-path", metavar="FOLDER", default="", help="a folder that has vLLM, put on PYTHONPATH")
     parser.add_argument("--vllm-installed", default="not said", metavar="TEXT", help="how vLLM was installed, to print")
     parser.add_argument("--json", metavar="PATH")
+    parser.add_argument("--profile", action="store_true", help="only print where the time of a decoding step goes")
+    parser.add_argument("--batch", type=int, help="with --profile: requests at a time")
     parser.add_argument("--start", metavar="SHAPE", help="only start an engine, and say how long that took")
     args = parser.parse_args()
     if args.start:
         return start(args.start, "cuda", torch.bfloat16)
+    if args.profile:
+        return profiles(args)
     bench = Bench(args)
     name = torch.cuda.get_device_name() if bench.device == "cuda" else platform.machine()
     print(f"{name}, torch {torch.__version__}: copy {bench.rates.bandwidth / 1e12:.2f} TB/s, ", end="")

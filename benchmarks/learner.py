@@ -2,12 +2,13 @@
 
     python benchmarks/learner.py                     one GPU: Qwen2.5-0.5B shape, bf16, packed sequences of 4,096 tokens
     python benchmarks/learner.py --quick             a CPU: the tiny model (only checks that it runs)
-    python benchmarks/learner.py --json table.json
+    python benchmarks/learner.py --shapes 0.5B,1.5B --micro 16384,32768 --seconds 300 --json table.json
 
 MFU = (6·N per token without embeddings, plus attention) / time / the matmul rate measured in the run; 4·N plus the
 same attention for LoRA, which needs no gradients of the base's matrices. A step is forward, loss, backward, clipping,
 optimiser and the host's work around them, as in training. The time includes the product of the output layer, although N
-does not count it. The last lines train 8 replies of 256 tokens to each of 16 prompts of 1,024 tokens, once with each
+does not count it; "with the output layer" counts it too, for the tokens of the replies. --micro is the number of tokens
+in a micro-batch. The last lines train 8 replies of 256 tokens to each of 16 prompts of 1,024 tokens, once with each
 prompt computed only once, and once with it computed 8 times. Their MFU counts the whole sequence of every reply, even
 where the prompt was not computed again.
 """
@@ -18,6 +19,7 @@ import argparse
 import json
 import random
 import time
+from typing import Any
 
 import torch
 from engine import build, measure_rates, sync
@@ -32,6 +34,9 @@ from interplay.training.local import LocalLearner
 from interplay.training.step import step
 from interplay.training.tries import Example
 from interplay.types import Sample
+
+SHARED = ("full, 8 replies to a prompt", "full, 8 replies, prompts apart")
+KINDS = ("full", "full, recompute", "LoRA 16", "4 × LoRA 16 mixed", *SHARED)
 
 
 def examples_of(
@@ -58,65 +63,96 @@ def count_flops(model: PreTrainedModel, sequences: int, length: int, per_weight:
     return sequences * (per_weight * sum(p.numel() for p in inner) * length + attention)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", metavar="PATH")
-    args = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() and not args.quick else "cpu"
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    rates = measure_rates(device, dtype)
-    shape, *whole = ("0.5B", 32, 256, 3840) if device == "cuda" else ("tiny", 4, 16, 48)
-    group = (128, 1024, 256) if device == "cuda" else (8, 32, 8)
-    print(f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}, torch {torch.__version__}: ", end="")
-    print(
-        f"matmul {rates.matmul / 1e12:.2f} TFLOP/s ({dtype}); {shape}, {whole[0]} × {whole[1] + whole[2]} tokens a step"
-    )
-    loss: Loss = lambda targets, outputs: losses.policy_loss(targets, outputs, 0.2, 0.2, None, 0.0, 0.0)  # noqa: E731
-    lines = []
-    gain = forward.GAIN
-    shared = ["full, 8 replies to a prompt", "full, 8 replies, prompts apart"]
-    for what in ("full", "full, recompute", "LoRA 16", "4 × LoRA 16 mixed", *shared):
-        count, prompt, reply = group if what in shared else whole
+def output_flops(model: PreTrainedModel, predictions: int, per_weight: int) -> float:
+    """The product of the output layer, forward and backward, for the tokens that are predicted."""
+    return per_weight * model.get_output_embeddings().weight.numel() * predictions
+
+
+class Bench:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.device = "cuda" if torch.cuda.is_available() and not args.quick else "cpu"
+        self.dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
+        self.rates = measure_rates(self.device, self.dtype)
+        self.whole = (32, 256, 3840) if self.device == "cuda" else (4, 16, 48)  # replies, prompt and reply tokens
+        self.group = (128, 1024, 256) if self.device == "cuda" else (8, 32, 8)
+        self.lines: list[dict[str, Any]] = []
+
+    def add(self, shape: str, what: str, micro: int) -> None:
+        """Time a kind of step, and print its line."""
+        count, prompt, reply = self.group if what in SHARED else self.whole
+        gain = forward.GAIN
         forward.GAIN = 0.0 if "apart" in what else gain
-        model = build(shape, device, dtype)
-        config = TrainSection(micro_batch_tokens=16_384, recompute="recompute" in what, gap_mean_stop=1e9, gap_stop=1e9)
+        model = build(shape, self.device, self.dtype)
+        config = TrainSection(micro_batch_tokens=micro, recompute="recompute" in what, gap_mean_stop=1e9, gap_stop=1e9)
         names = ["a", "b", "c", "d"] if "mixed" in what else ["a"]
-        per = count // len(names)
         learners = []
         for i, name in enumerate(names):
             adapter = new_adapter(model, 16, 32.0, [], i) if "LoRA" in what else None
             learners.append(LocalLearner(name, model, config, 1e-6, 0, adapter))
-        vocabulary = model.config.vocab_size
+        vocabulary, samples = model.config.vocab_size, 8 if what in SHARED else 1
         batches = {
-            n: examples_of(n, per, prompt, reply, vocabulary, i, 8 if what in shared else 1)
-            for i, n in enumerate(names)
+            n: examples_of(n, count // len(names), prompt, reply, vocabulary, i, samples) for i, n in enumerate(names)
         }
-        seconds = []
-        for _ in range(4):
-            sync(device)
-            began = time.perf_counter()
-            step(learners, batches, Objective(loss))
-            sync(device)
-            seconds.append(time.perf_counter() - began)
-        best = min(seconds[1:])
-        flops = count_flops(model, count, prompt + reply, 4 if "LoRA" in what else 6)
-        memory = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
-        line = {"what": what, "seconds": best, "tokens_per_second": count * (prompt + reply) / best}
-        line |= {"mfu_percent": 100 * flops / best / rates.matmul, "peak_gib": memory}
-        lines.append(line)
-        print(
-            f"{what:30} {best:7.3f} s  {line['tokens_per_second']:10,.0f} tokens/s  {line['mfu_percent']:5.1f}% MFU",
-            end="",
-        )
-        print(f"  {memory:5.1f} GiB", flush=True)
+        best = self._best(learners, batches)
+        forward.GAIN = gain
+        each = 4 if "LoRA" in what else 6
+        flops = count_flops(model, count, prompt + reply, each)
+        more = output_flops(model, count * reply, each)
+        memory = torch.cuda.max_memory_allocated() / 2**30 if self.device == "cuda" else 0.0
+        line: dict[str, Any] = {"shape": shape, "what": what, "micro": micro, "seconds": best, "peak_gib": memory}
+        line |= {"tokens_per_second": count * (prompt + reply) / best}
+        line |= {"mfu_percent": 100 * flops / best / self.rates.matmul}
+        line |= {"mfu_with_output_percent": 100 * (flops + more) / best / self.rates.matmul}
+        self.lines.append(line)
+        print(show(line), flush=True)
         del model, learners
-        if device == "cuda":
+        if self.device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
+
+    def _best(self, learners: list[LocalLearner], batches: dict[str, list[Example]]) -> float:
+        loss: Loss = lambda targets, outputs: losses.policy_loss(targets, outputs, 0.2, 0.2, None, 0.0, 0.0)  # noqa: E731
+        seconds = []
+        for _ in range(4):
+            sync(self.device)
+            began = time.perf_counter()
+            step(learners, batches, Objective(loss))
+            sync(self.device)
+            seconds.append(time.perf_counter() - began)
+        return min(seconds[1:])
+
+
+def show(line: dict[str, Any]) -> str:
+    return (
+        f"{line['shape']:5} {line['what']:30} {line['micro']:6,} {line['seconds']:7.3f} s  "
+        f"{line['tokens_per_second']:10,.0f} tokens/s  {line['mfu_percent']:5.1f}% MFU, "
+        f"{line['mfu_with_output_percent']:5.1f}% with the output layer  {line['peak_gib']:5.1f} GiB"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--shapes", default="0.5B", help="on a GPU: 0.5B, 1.5B or 7B, with commas between them")
+    parser.add_argument("--micro", default="16384", help="train.micro_batch_tokens, with commas between several")
+    parser.add_argument("--kinds", help="only these kinds of steps, with ; between them")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no further line after this time")
+    parser.add_argument("--json", metavar="PATH")
+    args = parser.parse_args()
+    until = time.monotonic() + args.seconds
+    bench = Bench(args)
+    shapes = args.shapes.split(",") if bench.device == "cuda" else ["tiny"]
+    print(f"{torch.cuda.get_device_name() if bench.device == 'cuda' else 'CPU'}, torch {torch.__version__}: ", end="")
+    print(f"matmul {bench.rates.matmul / 1e12:.2f} TFLOP/s ({bench.dtype}); ", end="")
+    print(f"{bench.whole[0]} × {bench.whole[1] + bench.whole[2]} tokens a step")
+    for shape in shapes:
+        for micro in map(int, args.micro.split(",")):
+            for what in args.kinds.split(";") if args.kinds else KINDS:
+                if not bench.lines or time.monotonic() < until:
+                    bench.add(shape, what, micro)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"torch": torch.__version__, "matmul": rates.matmul, "lines": lines}, file, indent=1)
+            json.dump({"torch": torch.__version__, "matmul": bench.rates.matmul, "lines": bench.lines}, file, indent=1)
 
 
 if __name__ == "__main__":

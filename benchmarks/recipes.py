@@ -2,7 +2,8 @@
 
 Each recipe is rehearsed by `interplay train RECIPE --dry-run --memory --time --json` in a process of its own: three
 steps, scaled up to the whole recipe. Where there is no GPU, recipes with real models are not timed; their memory is
-estimated for a GPU. The table is Markdown. A recipe that cannot run here (a model, data, a server or a package is
+estimated for a GPU. On a GPU the estimate includes the key-value cache; on a CPU it does not, because memory is taken
+only as it is used. The table is Markdown. A recipe that cannot run here (a model, data, a server or a package is
 missing) is listed with the reason. With --json, results are kept in a file, and recipes that are already in it are not
 run again.
 """
@@ -17,6 +18,7 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +46,9 @@ def main() -> None:
 
 
 def recipes() -> dict[str, Path]:
-    """All recipes by name. Files in folders called `experiment` are studies of several runs."""
+    """All recipes by name. A file without policies is a study of several runs."""
     folder = ROOT / "recipes"
-    found = [path for path in sorted(folder.rglob("*.toml")) if path.parent.name != "experiment"]
+    found = [path for path in sorted(folder.rglob("*.toml")) if "policies" in tomllib.loads(path.read_text("utf-8"))]
     return {path.relative_to(folder).with_suffix("").as_posix(): path for path in found}
 
 
@@ -56,13 +58,12 @@ def rehearsed(path: Path, seconds: float) -> dict[str, Any]:
 
     real = not torch.cuda.is_available() and not tiny(path)
     wanted = ["--memory", "device=cuda"] if real else ["--memory", "--time"]
-    began = time.monotonic()
     try:
         found = _dry_run(path, wanted, seconds)
     except subprocess.TimeoutExpired:
         found = _dry_run(path, ["--memory"], 10 * seconds)
         if "why" not in found:
-            found["untimed"] = f"not timed: three steps take more than {time.monotonic() - began:.0f} s"
+            found["untimed"] = f"not timed: three steps take more than {seconds:g} s"
     if real and "why" not in found:
         found["untimed"] = NO_GPU
     return found
@@ -86,8 +87,10 @@ def _dry_run(path: Path, wanted: list[str], seconds: float) -> dict[str, Any]:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         said = next((line for line in lines if line.startswith("error: ")), lines[-1] if lines else "failed")
         return {"why": said.removeprefix("error: ")}
-    out = {"steps": found["recipe"]["train"]["steps"], "needed": found["memory"]["needed"],
-           "device": found["memory"]["device"]}  # fmt: skip
+    memory = found["memory"]
+    # What the cache of a GPU takes is used; on a CPU, memory is taken only as it is used.
+    needed = memory["total" if memory["device"] == "cuda" else "needed"]
+    out = {"steps": found["recipe"]["train"]["steps"], "needed": needed, "device": memory["device"]}
     return {**out, **{key: found["time"][key] for key in ("seconds", "steps", "step", "peak") if found["time"]}}
 
 

@@ -6,7 +6,7 @@
     python benchmarks/results.py --markdown docs/results.md                write the page from the run folders alone
     python benchmarks/results.py --tiny --out FOLDER                       check all of it with tiny models on a CPU
 
-A cell is one arm of a study in recipes/results/studies, trained with one seed to its budget of tokens. The budget
+A cell is one arm of a study in recipes/results/experiment, trained with one seed to its budget of tokens. The budget
 counts every token that trained policies sample: rejected candidates and playouts too. Each cell is tested on held-out
 tasks before and after training, in a run folder of its own (OUT/STUDY/ARM/seed-N). Cells that are finished are not run
 again. A cell that the time limit stopped goes on from its checkpoint, as long as its folder exists. --pack writes the
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from interplay.publishing.study import Study
 
-STUDIES = Path(__file__).parents[1] / "recipes" / "results" / "studies"
+STUDIES = Path(__file__).parents[1] / "recipes" / "results" / "experiment"
 KEPT = ("test.json", "start.json", "metrics.jsonl", "run.json", "recipe.toml")
 GAME = ("self-play", "fixed", "league")
 PUZZLE = ("single", "shared", "separate")
@@ -58,8 +58,8 @@ TINY = [
 INTRODUCTION = """# Results with real models
 
 Does training a team beat training one agent, for the same number of sampled tokens? `benchmarks/results.py` runs the
-studies in `recipes/results/studies` and writes this page from their run folders; `python benchmarks/results.py --plan`
-prints what is left to run.
+studies in `recipes/results/experiment` and writes this page from their run folders;
+`python benchmarks/results.py --plan` prints what is left to run.
 
 - Every arm of a study has the same budget. It counts all tokens that trained policies sample, with rejected candidates
   and playouts.
@@ -184,7 +184,7 @@ def run(args: argparse.Namespace) -> None:
     began = time.monotonic()
     tell = lambda line: print(f"{time.monotonic() - began:.0f} s: {line}", flush=True)  # noqa: E731
     calls = [StudyCall(path, tuple(changes), args.seeds, args.out / path.stem) for path, changes in studies_of(args)]
-    run_calls(calls, ExperimentPace(args.jobs, args.seconds, wanted(args.cells)), tell)
+    run_calls(calls, ExperimentPace(args.jobs, args.seconds, wanted(args.cells), go_on=True), tell)
     left = [c for c in cells_of(args) if c.tested is None]
     print(f"{len(left)} cells left")
     if args.pack is not None:

@@ -1,7 +1,8 @@
 """How fast the viewer answers for a large run: python benchmarks/viewer.py [--gigabytes 1] [--episodes 10000]
 
 Writes a run of that size to a temporary folder, starts `interplay view` on it and asks for the pages as a browser does.
-Prints seconds from the start of the process to the first answers, seconds of one episode, and the largest memory.
+Prints seconds from the start of the process to the first answers, seconds of one episode, how long a step that is
+written now takes to be shown, and the largest memory.
 """
 
 from __future__ import annotations
@@ -48,15 +49,20 @@ def write(folder: Path, gigabytes: float, count: int) -> int:
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps({"recipe": recipe, "seed": 0, "versions": {}}))
     size = int(gigabytes * 2**30 / count)
-    given = Credit()
-    with (folder / "metrics.jsonl").open("w") as metrics:
-        for step in range(1, count // 10 + 1):
-            row = {"step": step, "reward": step / count, **{f"player/m{i}": i * step / count for i in range(60)}}
-            metrics.write(json.dumps(row) + "\n")
-            played = [episode(10 * step + i, size) for i in range(10)]
-            given.advantages = {t.last.id: 0.5 for e in played for t in e.turns}
-            records.write(folder / "episodes.jsonl", played, step, given)
+    for step in range(1, count // 10 + 1):
+        add_step(folder, step, count, size)
     return (folder / "episodes.jsonl").stat().st_size
+
+
+def add_step(folder: Path, step: int, count: int, size: int) -> None:
+    """Write the metrics and ten episodes of a step."""
+    row = {"step": step, "reward": step / count, **{f"player/m{i}": i * step / count for i in range(60)}}
+    with (folder / "metrics.jsonl").open("a") as metrics:
+        metrics.write(json.dumps(row) + "\n")
+    played = [episode(10 * step + i, size) for i in range(10)]
+    given = Credit()
+    given.advantages = {t.last.id: 0.5 for e in played for t in e.turns}
+    records.write(folder / "episodes.jsonl", played, step, given)
 
 
 class Browser:
@@ -94,13 +100,36 @@ def main() -> None:
         url = process.stdout.readline().strip()
         started = time.monotonic() - began
         try:
-            measure(Browser(url), process.pid, started)
+            browser = Browser(url)
+            measure(browser, started)
+            watch(browser, run, given.episodes)
+            print(f"largest memory             {memory(process.pid):6.0f} MiB")
         finally:
             process.terminate()
             process.wait()
 
 
-def measure(browser: Browser, process: int, started: float) -> None:
+def watch(browser: Browser, run: Path, count: int) -> None:
+    """How long after a step was written the page has been told, and has its numbers and episodes; several times."""
+    waits = []
+    with browser.opener.open(f"{browser.home}api/events") as events:
+        while b"data:" not in events.readline():  # what was known before
+            pass
+        for step in range(count // 10 + 1, count // 10 + 6):
+            add_step(run, step, count, 100_000)
+            began = time.monotonic()
+            shown = False
+            while not shown:
+                while b"data:" not in events.readline():
+                    pass
+                steps, _ = browser.ask("run/large/metrics", now=step)
+                rows, _ = browser.ask("run/large/episodes", now=step)
+                shown = steps["steps"][-1] == step == rows["rows"][0]["step"]
+            waits.append(time.monotonic() - began)
+    print(f"a new step is shown after  {statistics.median(waits):6.2f} s (worst of {len(waits)}: {max(waits):.2f} s)")
+
+
+def measure(browser: Browser, started: float) -> None:
     print(f"start of the server        {started:6.2f} s")
     first = sum(browser.ask(f"run/large/{question}")[1] for question in ("about", "metrics"))
     print(f"first page of the run      {first:6.2f} s")
@@ -116,7 +145,6 @@ def measure(browser: Browser, process: int, started: float) -> None:
         if found["searched"] == found["of"]:
             break
     print(f"filter over all episodes   {time.monotonic() - began:6.1f} s ({rounds} requests)")
-    print(f"largest memory             {memory(process):6.0f} MiB")
 
 
 if __name__ == "__main__":

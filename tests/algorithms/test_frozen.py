@@ -11,6 +11,7 @@ import pytest
 from interplay import algorithms
 from interplay.algorithms import Algorithm
 from interplay.config import RewardSection, validate
+from interplay.errors import GuardError
 from interplay.types import Credit, Episode, Rewards, Turn
 
 MakeTurn = Callable[..., Turn]
@@ -97,7 +98,11 @@ def test_ppo_trains_a_policy_that_shares_its_role_with_a_frozen_one(
     turns = shared(make_turn, 0, rewards, policies)
     given.values |= {turns[0].last.id: (0.0,), turns[3].last.id: (16.0,)}
     ppo = make("ppo", gamma=0.5, gae_lambda=0.0, level=level)
-    ppo.credit([make_episode(turns, seats={"X": "player, player@start, player@start, then player"})], given)
+    episode = make_episode(turns, seats={"X": "player, player@start, player@start, then player"})
+    try:
+        ppo.credit([episode], given)
+    except GuardError as error:
+        pytest.fail(f"the turns of a frozen policy have no critic's value, and need none: {error}")
     assert [given.target(t) for t in turns] == [4.0, None, None, 8.0]
     first, second = 3.0 + 2.0, 8.0 - 16.0
     middle, spread = (first + second) / 2, abs(first - second) / 2

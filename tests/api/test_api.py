@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,8 +134,7 @@ def test_interrupting_a_cell_asks_the_work_to_end(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(threading.Thread, "join", interrupted)
         return finished(lambda: stop.wait(60), stop.set)
 
-    began = time.monotonic()
-    assert asyncio.run(cell()) and time.monotonic() - began < 60
+    assert asyncio.run(cell()), "it was told to stop, and did not wait for its minute to end"
 
 
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,9 +27,34 @@ def test_every_kind_of_step_is_timed(
         "full, 8 replies, prompts apart",
     ]  # fmt: skip
     assert all(line["tokens_per_second"] > 0 for line in lines)
+    assert all(0 < line["mfu_percent"] < line["mfu_with_output_percent"] for line in lines)
 
 
-PARTS = {"labour.py", "simulation.py", "waiting.py"}  # imported by others
+def test_micro_batches_and_kinds_are_options_and_the_time_is_limited(
+    load_script: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    script = load_script("benchmarks/learner.py")
+    monkeypatch.setattr(script, "measure_rates", lambda device, dtype: type("Rates", (), {"matmul": 1e9}))
+    every = [("full", 64), ("LoRA 16", 64), ("full", 128), ("LoRA 16", 128)]
+    for seconds, expected in (("60", every), ("0", every[:1])):
+        out = tmp_path / f"{seconds}.json"
+        options = ["--micro", "64,128", "--kinds", "full;LoRA 16", "--seconds", seconds, "--json", str(out)]
+        monkeypatch.setattr("sys.argv", ["learner.py", "--quick", *options])
+        script.main()
+        assert [(line["what"], line["micro"]) for line in json.loads(out.read_text())["lines"]] == expected
+
+
+def test_the_output_layer_is_counted_for_the_tokens_of_the_replies(
+    load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    script = load_script("benchmarks/learner.py")
+    model = script.build("tiny", "cpu", script.torch.float32)
+    assert script.output_flops(model, 10, 6) == 6 * 640 * 64 * 10
+
+
+PARTS = {"labour.py", "profile_step.py", "simulation.py", "waiting.py"}  # imported by others
 SCRIPTS = sorted(p.name for p in (ROOT / "benchmarks").glob("*.py") if p.name not in PARTS)
 
 

@@ -13,7 +13,7 @@ from interplay.publishing.experiment import one_run
 from interplay.publishing.study import Study
 
 ROOT = Path(__file__).parents[2]
-STUDIES = sorted((ROOT / "recipes" / "results" / "studies").glob("*.toml"))
+STUDIES = sorted((ROOT / "recipes" / "results" / "experiment").glob("*.toml"))
 FIRST = ["gsm8k/single", "gsm8k/pair", "gsm8k/pair-grpo", "gsm8k/pair-l2"]
 Call = Callable[..., str]
 

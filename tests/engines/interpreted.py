@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.engines.local.cuda import CudaRunner
+from interplay.engines.local.speculation import Speculation
 from interplay.errors import EngineError
 from interplay.models import kernels
 from interplay.models.adapter import Adapter
@@ -90,6 +91,25 @@ def same(plain: LocalEngine, ours: LocalEngine, wanted: list[Request]) -> None:
         torch.testing.assert_close(torch.tensor(a.logprobs), torch.tensor(b.logprobs), atol=2e-4, rtol=1e-3)
 
 
+def with_drafts(plain: LocalEngine, ours: LocalEngine) -> None:
+    """A second epoch with the same random numbers, in which the first one's replies are right drafts, and a third one
+    with others. Another reply begins in the middle: it joins a step that has drafts."""
+    ours.speculation = Speculation("on", 3)
+    prompt = tuple(range(20, 40))
+    legal = ((7, 8, 9, 10, 1), (7, 8, 9, 11, 1))
+    asked = [
+        Request((0,), prompt, 11, Sampling(0.5, 7, (1,))),
+        Request((1,), prompt, 12, Sampling(0.5, 7, (1,)), "a"),
+        Request((2,), prompt[:9] * 3, 13, Sampling(0.5, 4, (1,))),  # in a later step than the others
+    ]
+    for epoch in (0, 0, 1):
+        same(plain, ours, [replace(r, seed=r.seed + 50 * epoch) for r in asked])
+    same(plain, ours, [asked[0], replace(asked[0], key=(3,), seed=4, legal=legal)])
+    stats = ours.stats()
+    assert 0 < stats.accepted_tokens < stats.drafted_tokens, stats
+    ours.speculation = None
+
+
 def main(family: str) -> None:
     # Each program of a kernel is slow Python here: few parts per context, yet whole ones and cut ones both.
     kernels.attention.decode_splits = lambda batch, groups: 2 if batch <= 4 else 1
@@ -98,7 +118,7 @@ def main(family: str) -> None:
     numbers: Any = Numbers()
     plain = LocalEngine(plain_model, 4096, 16, tokenizer=numbers)
     ours = LocalEngine(model, 4096, 16, prefill_tokens=30, tokenizer=numbers)
-    ours.runner = Interpreted(model, 4096 // 16 + 1, 8, 256, chunk=3)
+    ours.runner = Interpreted(model, 4096 // 16 + 1, 16, 256, chunk=3)
     both = ((plain, plain_model), (ours, model))
     for engine, base in both:
         with contextlib.suppress(EngineError):
@@ -106,6 +126,8 @@ def main(family: str) -> None:
         engine.load("a", random_adapter(base, 4, 1), 0)
         engine.load("b", random_adapter(base, 6, 2, part="mlp"), 0)
     same(plain, ours, requests())
+    if family in ("qwen2", "gpt2"):  # a fused one, and one as it is
+        with_drafts(plain, ours)
     free = Request((0,), (9, 8, 7), 5, Sampling(1.0, 8))
     a, b = serve(plain, [free])[0].tokens[3:5]  # the host learns of it when the GPU is tokens past it
     same(plain, ours, [replace(free, sampling=Sampling(1.0, 8, stop_strings=(f"{a}][{b}",))), replace(free, seed=6)])

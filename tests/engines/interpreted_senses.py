@@ -17,6 +17,7 @@ from sighted import loaded, picture
 from interplay.agents.render import Renderer
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
+from interplay.engines.local.speculation import Speculation
 from interplay.models import kernels
 from interplay.models.fused import Fused, suits
 from interplay.training import packed
@@ -63,7 +64,7 @@ def main(family: str) -> None:
         for text, seeds in (("see", (1, 2)), ("see", (3,)), ("text", ()))
     ]
     wanted = [
-        Request((i,), p.ids, 7 + i, Sampling(1.0, 3), media=p.media, adapter=name)
+        Request((i,), p.ids, 7 + i, Sampling(1.0, 4), media=p.media, adapter=name)
         for i, (p, name) in enumerate(zip(prompts, ("a", None, "a"), strict=True))
     ]
     adapter = random_adapter(model, 2, 5)
@@ -71,9 +72,14 @@ def main(family: str) -> None:
     for gpu in (False, True):
         engine = LocalEngine(model, block_size=16, prefill_tokens=13)
         if gpu:
-            engine.runner = Interpreted(model, 4096 // 16 + 1, 8, 256, chunk=3)
+            engine.runner = Interpreted(model, 4096 // 16 + 1, 16, 256, chunk=3)
+            engine.speculation = Speculation("on", 3)
         engine.load("a", adapter, 1)
         answers.append(serve(engine, wanted))
+        if gpu:  # one again, with its first reply as a draft
+            (again,) = serve(engine, wanted[:1])
+            assert again.tokens == answers[0][0].tokens and engine.stats().accepted_tokens > 0
+            torch.testing.assert_close(again.logprobs, answers[0][0].logprobs, atol=1e-4, rtol=0)
         engine.close()
     for plain, ours in zip(*answers, strict=True):
         assert plain.tokens == ours.tokens

@@ -24,15 +24,17 @@ def move(model: Any, seed: int) -> None:
         parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
 
 
-def sampled(engine: LocalEngine, model: Any, requests: list[Any]) -> tuple[list[Completion], dict[int, Any]]:
+def sampled(
+    engine: LocalEngine, model: Any, requests: list[Any], since: int = 0
+) -> tuple[list[Completion], dict[int, Any]]:
     """Sends all requests at once, and writes the weights `UPDATES` times meanwhile; returns the weights of every
-    version."""
+    version. The engine has sampled `since` tokens before."""
     weights = {0: {k: v.clone() for k, v in model.state_dict().items()}}
     total = sum(r.sampling.max_tokens for r in requests)
 
     async def write() -> None:
         for version in range(1, UPDATES + 1):
-            while engine.stats().sampled_tokens < total * version / (UPDATES + 2):
+            while engine.stats().sampled_tokens - since < total * version / (UPDATES + 2):
                 await asyncio.sleep(0.001)
 
             def update(version: int = version) -> None:

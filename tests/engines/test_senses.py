@@ -24,6 +24,7 @@ from transformers import AutoConfig, AutoModelForMultimodalLM
 from interplay.agents.render import Prompt, Renderer, Said
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
+from interplay.engines.local.speculation import Speculation
 from interplay.errors import EngineError, ModelError
 from interplay.models.load import Loaded
 from interplay.models.senses import family_of
@@ -100,6 +101,17 @@ def test_engine_learner_and_transformers_agree_on_a_prompt_with_two_media(model:
     assert [m.digest for m in prompt.media] == [model.media(1).digest, model.media(2).digest]
     (found,) = serve(engine, [ask(prompt)])
     check(model, prompt, found)
+    engine.close()
+
+
+def test_drafts_of_an_earlier_reply_to_the_same_pictures_change_nothing(model: Model) -> None:
+    """The first request fills the drafts; the second one has the same random numbers, so they are right."""
+    engine = LocalEngine(model.ours.model, speculation=Speculation("on", 2))
+    prompt = model.prompt(1, 2)
+    (first,), (second,) = (serve(engine, [ask(prompt)]) for _ in range(2))
+    assert first.tokens == second.tokens
+    assert engine.stats().accepted_tokens > 0
+    check(model, prompt, second)
     engine.close()
 
 

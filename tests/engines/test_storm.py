@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
+from interplay.engines.local.speculation import Speculation
 from interplay.errors import EngineError
 from interplay.models.attention import NAME
 from interplay.types import Completion, Stop
@@ -123,10 +124,10 @@ async def storm(engine: LocalEngine, rng: random.Random, first: int, count: int,
     return ends
 
 
-def weather(count: int) -> None:
+def weather(count: int, speculation: Speculation | None = None) -> None:
     rng = random.Random(count)
     model = small()
-    engine = LocalEngine(model, 240, 4, prefill_tokens=64, max_running=48)
+    engine = LocalEngine(model, 240, 4, prefill_tokens=64, max_running=48, speculation=speculation)
     plain: dict[str | None, Any] = {None: small("sdpa")}
     ends: Counter[str] = Counter()
     looked = 0

@@ -239,7 +239,8 @@ def test_attention_that_engine_and_learner_would_not_honour_is_refused(
     ids=lambda c: c.model_type,
 )
 def test_full_attention_and_sliding_windows_are_not_refused(tiny: Loaded, tmp_path: Path, config: Any) -> None:
-    loading(folder_of(config, tiny, tmp_path))
+    loaded = loading(folder_of(config, tiny, tmp_path))
+    assert loaded.model.config.model_type == config.model_type
 
 
 @pytest.mark.parametrize(

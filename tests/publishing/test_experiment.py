@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interplay.errors import ConfigError
+from interplay.errors import ConfigError, InterplayError
 from interplay.evaluation.intervals import Estimate
 from interplay.publishing.agenda import Agenda, ExperimentPace, StudyCall, run_studies
 from interplay.publishing.experiment import one_run
@@ -91,6 +91,24 @@ def test_a_time_limit_stops_an_experiment_and_the_next_call_goes_on(tmp_path: Pa
     line = one_run(study, folder, "fixed", 0)
     assert line.startswith("small fixed seed 0: gold seen")
     assert json.loads((folder / "fixed" / "seed-0" / "test.json").read_text())["counts"]["steps"] == 2
+
+
+def test_with_go_on_a_run_that_fails_is_reported_and_the_others_are_run(tmp_path: Path) -> None:
+    path = small_study(tmp_path, {"bad": ["policies.learner.base=folder/that/is/not/there"], "good": []}, [0])
+    said: list[str] = []
+    run_studies([path], tmp_path / "runs", pace=ExperimentPace(go_on=True), told=said.append)
+    assert [line.split(": ")[1] for line in said[1:]] == ["failed", "gold seen " + said[2].rpartition(" ")[2]]
+    with pytest.raises(InterplayError):
+        run_studies([path], tmp_path / "runs")
+
+
+def test_only_named_cells_are_run_group_by_group(tmp_path: Path) -> None:
+    path = small_study(tmp_path, {"a": [], "b": [], "c": []}, [0, 1])
+    study = Study.read(path)
+    plans = [(StudyCall(path, (), None, tmp_path / "small"), study)]
+    order = [(arm, seed) for _, arm, seed in Agenda(plans, cells=(("small/c",), ("small/b", "other/a"))).runs()]
+    assert order == [("c", 0), ("c", 1), ("b", 0), ("b", 1)]
+    assert [(arm, seed) for _, arm, seed in Agenda(plans).runs()] == [(x, n) for n in (0, 1) for x in "abc"]
 
 
 def test_work_goes_seed_by_seed_and_arenas_come_first(tmp_path: Path) -> None:

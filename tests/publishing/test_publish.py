@@ -100,6 +100,13 @@ def test_every_number_of_the_report_is_traced_to_a_file(runs: Path, tmp_path: Pa
     assert all(sources.values())
 
 
+def test_the_same_runs_give_the_same_files(runs: Path, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        publish(runs, tmp_path / name)
+    for path in sorted((tmp_path / "first").iterdir()):
+        assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes(), path.name
+
+
 def test_a_number_from_nowhere_is_refused() -> None:
     facts = Facts()
     said = facts.say(0.5, ".2f", "a run")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import nn
 
 from interplay.algorithms import credit
 from interplay.config import RewardSection, parse
@@ -18,7 +16,6 @@ from interplay.rollout.resolve import resolve
 from interplay.training import critic as critics
 from interplay.training.trainer import Trainer
 from interplay.training.tries import Example
-from interplay.training.value_scale import ValueScale
 from interplay.types import Sample, Turn
 
 BASE: dict[str, Any] = {
@@ -156,23 +153,6 @@ def test_values_stay_what_they_are_when_the_scale_moves(tmp_path: Path) -> None:
     assert critic.scale.deviation > 10.0
     for (then,), (now,) in zip(before, critic.values(batch), strict=True):
         assert now == pytest.approx(then, abs=1000 * 2**-20)
-
-
-def test_the_scale_is_the_mean_and_deviation_of_late_returns() -> None:
-    """After one step it is exactly its mean and deviation. Then the newest step has weight 1 − 0.99."""
-    scale, head = ValueScale(), nn.Linear(2, 1)
-    assert (scale.mean, scale.deviation) == (0.0, 1.0)
-    scale.follow([1.0, 5.0], head)
-    assert (scale.mean, scale.deviation) == pytest.approx((3.0, 2.0))
-    scale.follow([7.0, 7.0], head)
-    old = 0.99 / 1.99
-    mean = old * 3 + (1 - old) * 7
-    assert scale.mean == pytest.approx(mean)
-    assert scale.deviation == pytest.approx(math.sqrt(old * 13 + (1 - old) * 49 - mean**2))
-    assert scale.outer(scale.inner(12.5)) == pytest.approx(12.5)
-    equal = ValueScale()
-    equal.follow([4.0] * 3, head)
-    assert equal.deviation == 0.1, "equal returns are not blown up"
 
 
 def test_normalisation_is_on_for_mappo_alone_and_can_be_turned_off() -> None:

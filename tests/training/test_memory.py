@@ -13,9 +13,11 @@ from runs import example
 
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.config import TrainSection, parse
-from interplay.engines.local import LocalEngine
+from interplay.engines.local import LocalEngine, room
+from interplay.engines.local.engine import _gpu_cache_tokens
 from interplay.errors import ConfigError, ResourceError
 from interplay.models.attention import Causal, using
+from interplay.models.device import limit_memory
 from interplay.models.load import Loaded
 from interplay.models.lora import new_adapter
 from interplay.rollout.resolve import resolve
@@ -136,6 +138,79 @@ def test_kept_pictures_are_counted_up_to_their_limit_and_refuse_no_run(private_c
     assert found.features == 1 << 31 and "pictures and sounds up to 2.0 GiB" in str(found)
     replace(found, available=found.needed).refuse(plan(**seen))
     assert memory.estimate(plan()).features == 0 and "pictures" not in str(memory.estimate(plan()))
+
+
+ONE: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player", "eval": {"games": 6}}
+
+
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
+    """A GPU with `total` bytes, as far as the estimate sees it."""
+    monkeypatch.setattr(memory, "wanted_device", lambda recipe: "cuda")
+    monkeypatch.setattr(memory, "_available", lambda device: total)
+
+
+def test_a_run_may_take_its_share_of_the_memory_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_gpu(monkeypatch, 1 << 28)
+    many = "eval.games=2000"
+    whole, half = (memory.estimate(plan(f"memory.share={share}", many, **ONE)) for share in (1.0, 0.5))
+    assert half.available == whole.available // 2 == 1 << 27
+    assert half.parts == whole.parts
+    for found in (whole, half):
+        assert found.cache == pytest.approx((found.available - found.parts["weights"]) / 4, rel=0.01)
+    on_a_gpu(monkeypatch, 2 * whole.needed - 2)
+    memory.estimate(plan("memory.share=1.0", **ONE)).refuse(plan(**ONE))
+    with pytest.raises(ConfigError, match="without a key-value cache"):
+        memory.estimate(plan("memory.share=0.5", **ONE)).refuse(plan("memory.share=0.5", **ONE))
+
+
+def test_the_cache_has_room_for_the_episodes_in_flight_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step has 2 tasks with 2 episodes each, and an evaluation 6 games; a tree samples its candidates together."""
+    on_a_gpu(monkeypatch, 1 << 40)
+    token = memory._shape("tiny", 0, torch.bfloat16).cache
+    context = memory._shape("tiny", 0, torch.bfloat16).context
+    found = memory.estimate(plan("memory.prompt_tokens=1000", **ONE))
+    assert found.cache == 6 * (1000 + 2 + 32) * token
+    assert str(found).endswith("; the cache is for 6 requests of up to 1,002 tokens")
+    tree = {"algorithm": {"name": "at_grpo", "candidates": 5, "continuation": "playout", "playouts": 2}}
+    assert memory.estimate(plan("memory.prompt_tokens=1000", **ONE, **tree)).cache == 60 * (1000 + 2 + 32) * token
+    assert memory.estimate(plan("memory.prompt_tokens=1", **ONE)).cache == (context + 32) * token, "a long one fits"
+    assert memory.estimate(plan(**ONE)).cache == 6 * (context + 32) * token
+    on_a_gpu(monkeypatch, 1 << 28)
+    many = memory.estimate(plan("eval.games=2000", **ONE))
+    assert "the cache is 25% of what is free; 1,024 requests of up to" in str(many)
+
+
+def test_the_engine_makes_the_cache_that_is_estimated(
+    monkeypatch: pytest.MonkeyPatch, make_tiny: Callable[..., Loaded]
+) -> None:
+    """With a GPU of 1,000 MB, of which another run has 300 and this one 100."""
+    mb = 1_000_000
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (600 * mb, 1000 * mb))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 100 * mb)
+    model = make_tiny(0).model
+    left = {share: room.free_bytes(model.device, share) // mb for share in (1.0, 0.5, 0.7)}
+    assert left == {1.0: 600, 0.5: 400, 0.7: 600}
+    token = memory._shape("tiny", 0, torch.float32).cache
+    for share, most in ((1.0, 150), (0.5, 100)):
+        assert _gpu_cache_tokens(model, room.CacheRoom(share)) == most * mb // token
+    context = memory._shape("tiny", 0, torch.float32).context
+    assert _gpu_cache_tokens(model, room.CacheRoom(1.0, 3, context)) == 3 * (context + 32)
+
+
+def test_a_runs_metrics_have_the_estimate_beside_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(memory.memory_metrics(plan(**ONE))) == {"memory_gib"}
+    on_a_gpu(monkeypatch, 1 << 40)
+    found = memory.memory_metrics(plan(**ONE))
+    assert found["memory_estimate_gib"] * (1 << 30) == memory.estimate(plan(**ONE)).total
+    assert found["memory_gib"] > 0
+
+
+def test_the_limit_is_set_on_a_gpu_and_only_if_the_recipe_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limits.append)
+    for share, device in ((1.0, "cuda"), (0.4, "cpu"), (0.4, "cuda")):
+        limit_memory(plan(f"memory.share={share}").recipe, device)
+    assert limits == [0.4]
 
 
 def test_on_a_gpu_the_cache_is_a_share_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,8 @@ def small(path: Path) -> config.Recipe:
     recipe = config.load(path)
     sees = [name for name, policy in recipe.policies.items() if "VL" in policy.base]
     changes = [f"policies.{name}.base=tiny-vl" for name in sees]
-    changes += ["env.cell=8", "env.size=4", "algorithm.entropy=0.01"] if sees else []
+    if sees:
+        changes += ["env.cell=8", "env.size=4", "env.turns=3", "sampling.max_tokens=8", "algorithm.entropy=0.01"]
     changes += [
         f"policies.{name}.base=tiny-32x1"
         for name, policy in recipe.policies.items()
@@ -56,7 +57,7 @@ def small(path: Path) -> config.Recipe:
     ]
     work = recipe.env.name in WORK or path.parent.name == "results"  # these have no imitation and no masks
     if recipe.warmstart:
-        changes += ["warmstart.episodes=16", "warmstart.lr=0.01", "warmstart.batch=16"]
+        changes += ["warmstart.episodes=16", "warmstart.epochs=1", "warmstart.lr=0.01", "warmstart.batch=16"]
         changes += [] if work else ["sampling.legal=true"]
     changes += ["env.line=2"] if recipe.env.name == "tictactoe" else []
     changes += ["algorithm.entropy=0.01", "sampling.max_tokens=16", "rollout.tasks=2"] if work else []

@@ -93,6 +93,7 @@ def test_a_file_that_lost_lines_is_not_padded(tmp_path: Path, caplog: pytest.Log
     run.rewind(noted)
     run.step(2, played(1), {"reward": 2.0}, Credit())
     run.close()
+    assert b"\0" not in run.metrics.read_bytes()
     assert [json.loads(line)["reward"] for line in run.metrics.read_text().splitlines()] == [2.0]
     assert "some of its lines are lost" in caplog.text
 

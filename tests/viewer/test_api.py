@@ -32,6 +32,42 @@ def test_runs_are_listed_wherever_they_are(tmp_path: Path) -> None:
     assert {run["key"]: run["step"] for run in found}["one"] == 2
 
 
+@pytest.mark.parametrize("text", ['{"recipe": "none"}', '{"recipe": {"train": 3}}', "[", "3"])
+def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path, text: str) -> None:
+    write_run(tmp_path / "good", 2)
+    write_run(tmp_path / "bad", 1).joinpath("run.json").write_text(text)
+    found = {run["key"]: run for run in Api(Library([tmp_path])).answer("runs", {})}
+    assert found["good"]["step"] == 2 and "bad" in found
+
+
+def test_metrics_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    huge = "1" + "0" * 400
+    lines = [
+        f'{{"step": 1, "a": {huge}, "b": 2}}',
+        f'{{"step": {huge}}}',
+        "[" * 100_000,
+        '{"step": 2, "a": "x", "b": NaN}',
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    metrics = MetricsFile(path)
+    metrics.refresh()
+    assert metrics.steps == [1, 2] and metrics.columns == {"a": [None, None], "b": [2, None]}
+
+
+def test_files_that_are_removed_while_they_are_read_get_a_sentence(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 2)
+    api = Api(Library([tmp_path]))
+    index = api.library.run("run").episodes["train"]
+    index.refresh()
+    (run / "episodes.jsonl").unlink()
+    index.refresh = lambda seconds=0.2: True  # type: ignore[method-assign]  # they were there a moment ago
+    asked = {"step": "1", "id": "task-2#0", "turn": "task-2#0/0X0"}
+    for question, query in (("episodes", {"text": "task"}), ("episode", asked), ("tokens", asked), ("explain", asked)):
+        with pytest.raises(InterplayError, match=r"was the run removed or moved|is no episode record"):
+            api.answer(f"run/run/{question}", query)
+
+
 @pytest.mark.parametrize(
     ("query", "ids"),
     [

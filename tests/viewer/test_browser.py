@@ -187,6 +187,32 @@ def test_what_a_run_writes_shows_up_within_two_seconds(seen: Seen, runs: Path) -
     assert time.monotonic() - began < 20  # ten times the promise of 2 s, for a busy machine
 
 
+def test_a_run_of_any_name_can_be_opened_and_one_that_was_removed_says_so(browser: Any, tmp_path: Path) -> None:
+    odd = write_run(tmp_path / "runs" / "50% of what? #1, <b>&amp;", 1)
+    write_run(tmp_path / "runs" / "a,b", 1, WHOLE)
+    with viewer(tmp_path / "runs") as url:
+        seen = Seen(browser, url)
+        seen.page.click("text=50% of what? #1, <b>&amp;")
+        seen.page.wait_for_selector(".chart canvas")
+        seen.page.click("nav.tabs >> text=Episodes")
+        seen.page.click("table.episodes a >> nth=0")
+        seen.page.wait_for_selector(".turn")
+        seen.page.keyboard.press("g")
+        for box in seen.page.locator("main input[type=checkbox]").all():
+            box.check()
+        seen.page.keyboard.press("c")
+        seen.page.wait_for_selector("text=algorithm.name")
+        assert seen.wrong == []
+        seen.page.goto(f"{seen.home}#/run/50%")  # a % that begins no code
+        seen.page.wait_for_selector("text=there is no run '50%'")
+        seen.show("/run/a%2Cb", ".chart canvas")
+        shutil.rmtree(tmp_path / "runs" / "a,b")
+        seen.page.wait_for_selector("text=there is no run 'a,b'")
+        odd.joinpath("run.json").write_text('{"recipe": "none"}')
+        assert "damaged files" in seen.show("/", "table.list")
+        seen.context.close()
+
+
 def test_a_label_by_a_person_is_kept(seen: Seen, runs: Path) -> None:
     seen.show("/run/tree/judge", ".labelling")
     seen.page.click("text=A is better")

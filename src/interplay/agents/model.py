@@ -164,8 +164,9 @@ class ModelAgent:
         self.parent = turn.id
 
     def fork(self) -> ModelAgent:
-        """A shallow copy, which is enough: all its values are immutable or shared. `copy.copy` would be slower."""
-        return ModelAgent(*_values(self))
+        """A shallow copy of the same class. That is enough, because all its values are immutable or shared. `copy.copy`
+        would be slower."""
+        return type(self)(*_values(self))
 
 
 _values = attrgetter(*(f.name for f in fields(ModelAgent)))

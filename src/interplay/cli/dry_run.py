@@ -47,7 +47,7 @@ def show(path: str, overrides: Sequence[str], memory: bool = False, time: bool =
             "plan": str(plan.algorithm.plan),
             "missing": lacks,
             "downloads": later,
-            "memory": None if needs is None else {**asdict(needs), "needed": needs.needed},
+            "memory": None if needs is None else {**asdict(needs), "needed": needs.needed, "total": needs.total},
             "time": None if takes is None else takes.to_json(),
         }
         out.file.write(json.dumps(about, indent=1) + "\n")

@@ -11,6 +11,7 @@ Every mistake becomes one sentence that names the key, what was expected and the
     channels.py     [channels]
     cluster.py      [cluster]
     engine.py       [engine]
+    memory.py       [memory]
     training.py     [train] [warmstart] [checkpoint] [records]
     evaluation.py   [eval]
     section.py      the base class of sections, and the error sentence for a mistake in one
@@ -25,6 +26,7 @@ from interplay.config.engine import EngineSection
 from interplay.config.evaluation import TEAM, EvalSection
 from interplay.config.judges import JudgeAuditSection, JudgeSection, JudgeTrainSection
 from interplay.config.league import LeagueSection
+from interplay.config.memory import MemorySection
 from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection, SensesSection
 from interplay.config.recipe import Recipe, load, parse, parse_options
 from interplay.config.rollout import (
@@ -42,7 +44,7 @@ from interplay.config.training import CheckpointSection, Optimizer, RecordSectio
 __all__ = [
     "REMOTE", "TEAM", "AdapterSection", "ChannelSection", "CheckpointSection", "ClusterSection", "CurriculumSection",
     "Draw", "EngineSection", "EvalSection", "JudgeAuditSection", "JudgeSection", "JudgeTrainSection", "LeagueSection",
-    "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection", "RemoteSection",
+    "MatchupSection", "MemorySection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection", "RemoteSection",
     "RewardSection", "RolloutSection", "SamplingSection", "Section", "SensesSection", "StreamSection", "ToolSection",
     "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
 ]  # fmt: skip

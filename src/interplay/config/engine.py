@@ -41,6 +41,14 @@ class EngineSection(Section):
         "end",
     )
     update_timeout: float = Field(120.0, gt=0, description="vllm, sglang: seconds a weight update may take")
+    speculate: Literal["off", "on", "auto"] = Field(
+        "off",
+        description="local: guess the next tokens from earlier replies to the same prompt, from the replies that are "
+        "sampled beside it and from the prompt, and check several guesses in one step. The replies stay the same, "
+        "because every token is still sampled. on: whenever there is a guess; auto: only in small batches, and only "
+        "while enough guesses are right",
+    )
+    speculate_tokens: int = Field(4, ge=1, le=64, description="local: most tokens that are guessed at a time")
 
     @model_validator(mode="after")
     def _belongs_to_its_kind(self) -> EngineSection:
@@ -49,6 +57,11 @@ class EngineSection(Section):
             expected = " or ".join(f"'{kind}'" for kind in kinds[key])
             raise ConfigError(
                 f"engine.{key} is set, but engine.kind is '{self.kind}'; expected engine.kind = {expected}."
+            )
+        if self.speculate != "off" and self.kind != "local":
+            raise ConfigError(
+                f"engine.speculate is '{self.speculate}', but engine.kind is '{self.kind}'; expected engine.kind = "
+                "'local', or engine.speculate = 'off'. Set a server's own speculation with its own options."
             )
         if self.kind == "sglang" and self.url is None:
             raise ConfigError(

@@ -19,6 +19,7 @@ from interplay.config.evaluation import EvalSection
 from interplay.config.evolve import EvolveSection
 from interplay.config.judges import JudgeSection
 from interplay.config.league import LeagueSection
+from interplay.config.memory import MemorySection
 from interplay.config.policies import PolicySection
 from interplay.config.rollout import (
     CurriculumSection,
@@ -65,6 +66,7 @@ class Recipe(Section):
     tools: ToolSection = ToolSection()
     rollout: RolloutSection = RolloutSection()
     engine: EngineSection = EngineSection()
+    memory: MemorySection = MemorySection()
     stream: StreamSection = StreamSection()
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None

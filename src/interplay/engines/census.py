@@ -94,7 +94,8 @@ class Census:
                 self._ended(actor)
 
         task.add_done_callback(skipped)
-        self._groups[task] = actor.group
+        if group is None:  # those of `gather` are joined together, never one by one
+            self._groups[task] = actor.group
         return task
 
     async def _acted(self, work: Coroutine[Any, Any, T], actor: _Actor) -> T:

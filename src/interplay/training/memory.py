@@ -1,10 +1,10 @@
 """Estimate the memory that a run needs before it starts, and explain errors when memory runs out anyway.
 
 Models are built on torch's `meta` device, which has shapes but no data. Parameters are counted exactly, and the memory
-that a forward pass keeps for its backward pass is measured by running one. The engine chooses the size of the key-value
-cache: a share of the free memory on a GPU; on a CPU, memory is taken only as it is used. So the cache is reported, but
-a run is never refused because of it. The same holds for the features of pictures and sounds, which a model that sees or
-hears keeps up to a limit.
+that a forward pass keeps for its backward pass is measured by running one. On a GPU the engine makes its key-value
+cache as large as the run can use, and takes at most a quarter of the free memory (`engines/local/room.py`); on a CPU,
+memory is taken only as it is used. So the cache is reported, but a run is never refused because of it. The same holds
+for the features of pictures and sounds, which a model that sees or hears keeps up to a limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from interplay.config import AdapterSection, Optimizer, Recipe
-from interplay.engines.engine import CPU_CACHE_TOKENS, GPU_CACHE_SHARE, MAX_RUNNING
+from interplay.engines.engine import CPU_CACHE_TOKENS
 from interplay.errors import ConfigError, ResourceError
 from interplay.models.adapter import sizes
 from interplay.models.device import device_of, dtype_of, wanted_device
@@ -29,6 +29,7 @@ from interplay.models.load import blank, read_config
 from interplay.models.senses import KEPT_BYTES, family_of
 from interplay.models.shape import cache_shape
 from interplay.models.stacked import layers
+from interplay.rollout.in_flight import cache_room
 from interplay.seats import FromLeague, RunPlan, Snapshot
 from interplay.training.activations import saved_bytes
 from interplay.training.logits import CPU_LOGITS, GPU_LOGITS
@@ -48,21 +49,27 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """The needed bytes by purpose, and the memory of the device. `features` limits the kept pictures and sounds.
-    `available` is None if this machine has no such device; the cache, which takes a share of it, is then 0."""
+    """The needed bytes by purpose, and the memory of the device that the run may take. `features` limits the kept
+    pictures and sounds. `why` says why the cache has its size. `available` is None if this machine has no such device;
+    the cache, which takes a share of it, is then 0."""
 
     parts: dict[str, int]
     cache: int
     device: str
     available: int | None
     features: int = 0
+    why: str = ""
 
     @property
     def needed(self) -> int:
         return sum(self.parts.values())
 
+    @property
+    def total(self) -> int:
+        """With the cache and the features."""
+        return self.needed + self.cache + self.features
+
     def __str__(self) -> str:
-        total = self.needed + self.cache + self.features
         parts = {
             **self.parts,
             "key-value cache up to" if self.device == "cpu" else "key-value cache": self.cache,
@@ -70,8 +77,9 @@ class MemoryEstimate:
         }
         listed = ", ".join(f"{name} {size_text(n)}" for name, n in parts.items() if n)
         if self.available is None:
-            return f"needs about {size_text(total)} of a GPU's memory, and more for its key-value cache ({listed})"
-        return f"needs about {size_text(total)} of {size_text(self.available)} of {_place(self.device)} ({listed})"
+            return f"needs about {size_text(self.total)} of a GPU's memory, and more for its key-value cache ({listed})"
+        needs = f"needs about {size_text(self.total)} of {size_text(self.available)} of {_place(self.device)}"
+        return f"{needs} ({listed})" + (f"; the cache is {self.why}" if self.why else "")
 
     def refuse(self, plan: RunPlan) -> None:
         """Raise if the run cannot fit into memory. The error names values that would fit."""
@@ -129,15 +137,23 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
     parts["logits"] = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, GPU_LOGITS)
     if train.shard == "fsdp":
         _add_shards(plan, shapes, dtype, parts)
-    available = _available(device)
-    cache = 0
-    for base in engines:
-        tokens, free = CPU_CACHE_TOKENS, (available or 0) - parts["weights"] - cache
-        if device == "cuda":
-            tokens = min(int(GPU_CACHE_SHARE * max(0, free)) // shapes[base].cache, MAX_RUNNING * shapes[base].context)
-        cache += tokens * shapes[base].cache
+    whole = _available(device)
+    available = None if whole is None else int(recipe.memory.share * whole)
+    cache, why = _cache(recipe, [shapes[base] for base in engines], device, (available or 0) - parts["weights"])
     features = KEPT_BYTES * sum(shapes[base].perceives for base in engines)
-    return MemoryEstimate(parts, cache, device, available, features)
+    return MemoryEstimate(parts, cache, device, available, features, why)
+
+
+def _cache(recipe: Recipe, shapes: list[_Shape], device: str, free: int) -> tuple[int, str]:
+    """The bytes of the caches of engines with these models, and on a GPU the reason for the last one's size. `free` is
+    what the weights leave."""
+    if device == "cpu":
+        return sum(CPU_CACHE_TOKENS * shape.cache for shape in shapes), ""
+    total, why, room = 0, "", cache_room(recipe)
+    for shape in shapes:
+        tokens, why = room.size(free - total, shape.cache, shape.context)
+        total += tokens * shape.cache
+    return total, why
 
 
 def _advice(plan: RunPlan) -> str:
@@ -329,6 +345,13 @@ def short_of_memory(plan: RunPlan, error: object) -> ResourceError:
         f"interplay train RUN train.micro_batch_tokens={max(1, recipe.train.micro_batch_tokens // 2)} "
         f"rollout.concurrency={max(1, recipe.rollout.concurrency // 2)} --resume goes on from the newest checkpoint."
     )
+
+
+def memory_metrics(plan: RunPlan) -> dict[str, float]:
+    """The most memory that was used so far, and on a GPU also the estimate of it, with the cache. On a CPU, the two
+    cannot be compared: the process has Python and its libraries too."""
+    used = {"memory_gib": peak_bytes() / GiB}
+    return used | ({"memory_estimate_gib": estimate(plan).total / GiB} if wanted_device(plan.recipe) == "cuda" else {})
 
 
 def peak_bytes() -> int:

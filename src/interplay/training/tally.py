@@ -79,23 +79,31 @@ class Meter:
 
     def __init__(self, team: Team) -> None:
         self.team = team
-        self._before = (0, 0, 0)
-        self.sampled, self.asked, self.saved = self._before  # tokens: sampled, in prompts, and of those cached
+        self._before = [0] * 5
+        self.sampled, self.asked, self.saved = 0, 0, 0  # tokens: sampled, in prompts, and of those cached
+        self.drafted, self.accepted = 0, 0  # tokens that speculative sampling guessed, and those that were right
 
     def start(self) -> None:
         self._before = self._read()
 
     def stop(self) -> None:
-        before, now = self._before, self._read()
-        self.sampled, self.asked, self.saved = now[0] - before[0], now[1] - before[1], now[2] - before[2]
+        made = (now - before for before, now in zip(self._before, self._read(), strict=True))
+        self.sampled, self.asked, self.saved, self.drafted, self.accepted = made
 
-    def _read(self) -> tuple[int, int, int]:
+    def _read(self) -> list[int]:
         found = [engine.stats() for engine in self.team.engines]
-        return (
-            sum(s.sampled_tokens for s in found),
-            sum(s.prompt_tokens for s in found),
-            sum(s.cached_tokens for s in found),
-        )
+        each = [
+            (s.sampled_tokens, s.prompt_tokens, s.cached_tokens, s.drafted_tokens, s.accepted_tokens) for s in found
+        ]
+        return [sum(column) for column in zip((0,) * 5, *each, strict=True)]
+
+    def metrics(self) -> dict[str, float]:
+        """Which share of the prompts' tokens was not computed again, and with speculative sampling how many tokens were
+        guessed, and how many of them were right."""
+        found = {"prompt_tokens_saved": self.saved / max(1, self.asked)}
+        if self.drafted:
+            found |= {"tokens_drafted": float(self.drafted), "tokens_accepted": float(self.accepted)}
+        return found
 
 
 class Clock:

@@ -27,7 +27,7 @@ from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
 from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
-from interplay.training.memory import GiB, explained, peak_bytes
+from interplay.training.memory import explained, memory_metrics
 from interplay.training.probe import Probe
 from interplay.training.sft import warmstart
 from interplay.training.state import RunState
@@ -284,13 +284,13 @@ class Trainer(RunState):
         sampled = self.meter.sampled if self.fleet is None else metrics["tokens_sampled"]
         metrics["tokens_per_second"] = sampled / max(clock.total if ahead else clock.times["rollout"], 1e-9)
         if self.fleet is None:  # the engines of other processes are not asked
-            metrics["prompt_tokens_saved"] = self.meter.saved / max(1, self.meter.asked)
+            metrics |= self.meter.metrics()
         else:
             metrics |= self.fleet.metrics()
             metrics["cluster/idle/learner"] = clock.times["rollout"] / max(clock.total, 1e-9)
         if ahead:
             metrics["stream/idle"] = clock.times["rollout"] / max(clock.total, 1e-9)
-        metrics["memory_gib"] = peak_bytes() / GiB
+        metrics |= memory_metrics(self.plan)
         self.meter.start()
         metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
         self.records.step(self.step_index, learned.episodes, metrics, learned.credit)

@@ -18,6 +18,7 @@ from interplay.viewer.tokens import tokens_page
 from interplay.viewer.verdicts import verdicts
 
 Query = Mapping[str, str]
+_DAMAGED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
 
 class Api:
@@ -40,7 +41,7 @@ class Api:
     def answer(self, path: str, query: Query) -> Any:
         """The answer to `runs`, or to `run/KEY/QUESTION`."""
         if path == "runs":
-            return [run.card() for run in self.library.runs()]
+            return [_card(run) for run in self.library.runs()]
         parts = path.split("/")
         if len(parts) != 3 or parts[0] != "run" or parts[2] not in self._answers:
             raise InterplayError(f"there is no page '{path}'.")
@@ -48,7 +49,11 @@ class Api:
         with run.lock:
             try:
                 return self._answers[parts[2]](run, query)
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+            except OSError as error:
+                raise InterplayError(
+                    f"'{path}' could not be answered: {error.strerror or error}; was the run removed or moved?"
+                ) from error
+            except _DAMAGED as error:
                 raise InterplayError(
                     f"'{path}' could not be answered ({type(error).__name__}: {error}); the record may be damaged."
                 ) from error
@@ -63,6 +68,17 @@ def written(data: Any) -> bytes:
 
 
 # -- the answers ------------------------------------------------------------------------------------------------------
+
+
+def _card(run: RunReader) -> dict[str, Any]:
+    """A row of the list of runs. A run whose files are damaged is listed too, and does not hide the others."""
+    try:
+        return run.card()
+    except (OSError, *_DAMAGED):
+        return {
+            "key": run.key, "name": run.key, "env": "damaged files", "algorithm": "", "seed": "", "step": 0, "steps": 0,
+            "updated": run.updated, "live": False, "bases": [], "reward": None, "curve": [], "wins": {},
+        }  # fmt: skip
 
 
 def _about(run: RunReader, query: Query) -> dict[str, Any]:

@@ -14,7 +14,10 @@ class Library:
     def __init__(self, folders: Sequence[Path]) -> None:
         for folder in folders:
             if not folder.is_dir():
-                raise ConfigError(f"'{folder}' is no folder; expected a run folder, or a folder that holds runs.")
+                raise ConfigError(
+                    f"'{folder}' is no folder; expected a run folder, or a folder that holds runs. interplay train and "
+                    "interplay demo write runs into the folder runs."
+                )
         self.folders = [folder.resolve() for folder in folders]
         self._runs: dict[Path, RunReader] = {}
         self._lock = threading.Lock()

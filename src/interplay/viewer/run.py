@@ -58,12 +58,13 @@ class MetricsFile:
         try:
             row = json.loads(line)
             step = float(row.pop("step"))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return
         for name, value in row.items():
-            number = isinstance(value, int | float) and math.isfinite(value)
-            column = self.columns.setdefault(str(name), [None] * len(self.steps))
-            column.append(float(value) if number else None)
+            column = self.columns.get(name)
+            if column is None:
+                column = self.columns[name] = [None] * len(self.steps)
+            column.append(_number(value))
         self.steps.append(step)
         for column in self.columns.values():
             if len(column) < len(self.steps):
@@ -147,9 +148,8 @@ class RunReader:
     def updated(self) -> float:
         times = [0.0]
         for name in ("run.json", "metrics.jsonl", *SOURCES.values()):
-            path = self.folder / name
-            if path.exists():
-                times.append(path.stat().st_mtime)
+            with suppress(OSError):  # not there yet, or removed just now
+                times.append((self.folder / name).stat().st_mtime)
         return max(times)
 
     def card(self) -> dict[str, Any]:
@@ -271,6 +271,15 @@ class RunReader:
         if number is None:
             raise InterplayError(f"run '{self.key}' has no recorded episode '{name}' of step {step}.")
         return number, index.read(number)
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, or None."""
+    try:
+        found = float(value) if isinstance(value, (int, float)) else math.nan
+    except OverflowError:  # a whole number with hundreds of digits
+        return None
+    return found if math.isfinite(found) else None
 
 
 def _few(values: list[float], count: int = 60) -> list[float]:

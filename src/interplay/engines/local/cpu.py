@@ -16,18 +16,19 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from interplay.engines.local.runner import Cached, Drawn, block_table, shift_of
+from interplay.engines.local.runner import NO_DRAFTS, Cached, DraftsOf, Drawn, block_table, shift_of
 from interplay.engines.local.scheduler import Sequence
 from interplay.models.fused import Attend
 
 # Shapes: B rows, Q new tokens of a row, L tokens of its context, H query heads, G key-value heads, D head size.
+_MOST_ROWS = 4096  # tokens in a step with drafts; it limits the memory for their logits
 _ROOM = 64  # spare tokens in a new window, so that it is not gathered again soon
 
 
 class CpuRunner(Cached):
     def __init__(self, model: PreTrainedModel, blocks: int, block_size: int, prefill_tokens: int) -> None:
         super().__init__(model, blocks, block_size)
-        self._prefill_tokens = prefill_tokens
+        self._prefill_tokens, self.most_rows = prefill_tokens, _MOST_ROWS
         self._window: Window | None = None
 
     def _attend(self, table: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> Attend:
@@ -52,11 +53,13 @@ class CpuRunner(Cached):
         yield part
 
     @torch.inference_mode()
-    def advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False) -> list[Drawn]:
-        rows = [self.decode(ongoing)] if ongoing else []
+    def advance(
+        self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False, drafts: DraftsOf = NO_DRAFTS
+    ) -> list[Drawn]:
+        rows = [self.decode_ahead(ongoing, drafts) if drafts else self.decode(ongoing)] if ongoing else []
         hidden = [s.prompt.hidden for s in fresh]
         rows += [torch.stack([h for h in hidden if h is not None])] if hidden else []
-        return self._draw([*ongoing, *fresh], torch.cat(rows))
+        return self._draw([*ongoing, *fresh], torch.cat(rows), drafts)
 
     def decode(self, sequences: Seq[Sequence]) -> Tensor:
         """The hidden state after each sequence's latest token."""
@@ -65,6 +68,13 @@ class CpuRunner(Cached):
             window = self._window = Window(self, sequences)
         ids = torch.tensor([s.tokens[-1] for s in sequences])
         return self._forward(ids, window.places, window.slots, window.attend, window.adapters)
+
+    def decode_ahead(self, sequences: Seq[Sequence], drafts: DraftsOf) -> Tensor:
+        """The hidden states after each sequence's latest token and after each token of its draft."""
+        self._window = None  # its rows get one token at a time
+        new = [[s.tokens[-1], *drafts.get(s, ())] for s in sequences]
+        starts = [s.length - 1 for s in sequences]
+        return self._run(new, starts, [s.blocks for s in sequences], [s.prompt for s in sequences])[0]
 
 
 class _Rows:

@@ -4,6 +4,9 @@ The state of every running sequence is on the GPU, one row each (`kernels.Rows`)
 sizes. It holds a whole decoding step: the model, sampling, log-probs, stop checks and the update of each row for its
 next token. The host replays the graph several times and then reads the results. It writes rows only when sequences join
 or leave. The graphs read weights, adapters and cache in place, so they stay valid when the values change.
+
+A draft uses the same graphs, replayed once: each of its tokens gets a row of its own, which reads the sequence's blocks
+up to itself. A layer writes the keys of all rows before any row attends to them.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from interplay.engines.local.runner import Cached, Drawn, shift_of
+from interplay.engines.local.runner import NO_DRAFTS, Cached, DraftsOf, Drawn, accepted, shift_of
 from interplay.engines.local.scheduler import Sequence
 from interplay.models import fused, kernels
 
@@ -31,6 +34,11 @@ def bucket(rows: int) -> int:
     return next((s for s in _STEPS if s >= rows), -(-rows // 256) * 256)
 
 
+def draft_bucket(rows: int, most: int) -> int:
+    """The bucket for a step with drafts. There are few, because the number of rows is another at every step."""
+    return min(most, max(8, 1 << (rows - 1).bit_length()))
+
+
 class CudaRunner(Cached):
     least_ranks = 64
 
@@ -38,12 +46,13 @@ class CudaRunner(Cached):
         super().__init__(model, blocks, kernels.PAGE)
         self.chunk = chunk
         pages = min(-(-max_context // kernels.PAGE), blocks)
-        self.rows = kernels.Rows(bucket(max_rows), pages, STOPS, chunk + 1, self.device)
-        self._host = _Host(bucket(max_rows), pages)
+        self.most_rows = bucket(max_rows)
+        self.rows = kernels.Rows(self.most_rows, pages, STOPS, chunk + 1, self.device)
+        self._host, self._ahead = (_Host(self.most_rows, pages) for _ in range(2))
         self._seated: list[Sequence] = []  # the sequence of each row
         # What is added to a row's position to get its rotary position, for models whose pictures need it (M-RoPE).
         turned = self.senses is not None and self.senses.family.mrope
-        self._shifts = torch.zeros(bucket(max_rows), dtype=torch.int64, device=self.device) if turned else None
+        self._shifts = torch.zeros(self.most_rows, dtype=torch.int64, device=self.device) if turned else None
         self._graphs: dict[tuple[int, bool, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._pool = self._new_pool()
 
@@ -77,13 +86,18 @@ class CudaRunner(Cached):
     # -- decoding -------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False) -> list[Drawn]:
+    def advance(
+        self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False, drafts: DraftsOf = NO_DRAFTS
+    ) -> list[Drawn]:
         """Sample tokens for every sequence: up to `chunk` decoding steps, or fewer if no sequence needs that many. With
-        `hurry` there is only one decoding step."""
+        `hurry` or drafts there is only one decoding step."""
         self._seat(ongoing, fresh)
-        everyone = [*ongoing, *fresh]
         hidden = torch.stack([s.prompt.hidden for s in fresh if s.prompt.hidden is not None]) if fresh else None
-        if any(_special(s) for s in everyone):
+        if drafts:
+            return self._decode_ahead(len(fresh), hidden, drafts)
+        if self._host.changed:
+            self._upload(self._host, bucket(max(1, len(self._seated))), self._seated)
+        if any(_special(s) for s in self._seated):
             return self._one_by_one(ongoing, fresh, hidden)
         count, old = len(self._seated), len(self._seated) - len(fresh)
         self.rows.produced.zero_()
@@ -95,10 +109,7 @@ class CudaRunner(Cached):
             graph, _ = self._graph(bucket(count), sampled=True)
             for _ in range(min(1 if hurry else self.chunk, wanted)):
                 graph.replay()
-        made = self.rows.produced[:count].cpu().numpy()
-        most = int(made.max())
-        tokens = self.rows.out_tokens[:count, :most].cpu().numpy()
-        logprobs = self.rows.out_logprobs[:count, :most].cpu().numpy()
+        made, tokens, logprobs = self._read(count)
         self._host.advance(count, made, tokens)
         return [
             (s, tokens[i, :n].tolist(), logprobs[i, :n].tolist())
@@ -118,6 +129,56 @@ class CudaRunner(Cached):
         self._host.advance(len(drawn), np.ones(len(drawn), np.int64), np.array([[t] for _, (t,), _ in drawn]))
         return drawn
 
+    def _read(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The number of tokens that each row has sampled, the tokens, and their log-probs."""
+        made = self.rows.produced[:count].cpu().numpy()
+        most = int(made.max())
+        tokens, logprobs = (a[:count, :most].cpu().numpy() for a in (self.rows.out_tokens, self.rows.out_logprobs))
+        return made, tokens, logprobs
+
+    def _decode_ahead(self, fresh: int, hidden: Tensor | None, drafts: DraftsOf) -> list[Drawn]:
+        """Sample one token for each sequence, and one after each token of its draft. The last `fresh` sequences have no
+        draft; they get their first token, and a second one if the GPU can sample it."""
+        seated = self._seated
+        counts = np.array([1 + len(drafts.get(s, ())) for s in seated])
+        row = np.repeat(np.arange(len(seated)), counts)
+        total = len(row)
+        guesses = np.array([t for s in seated for t in (-1, *drafts.get(s, ()))], np.int64)
+        self._ahead.spread(self._host, row, np.arange(total) - (np.cumsum(counts) - counts)[row], guesses)
+        size = draft_bucket(total, self.most_rows)
+        self._upload(self._ahead, size, [seated[i] for i in row.tolist()])
+        self._host.changed = True
+        if any(_special(s) for s in seated):
+            graph, out = self._graph(size, sampled=False)
+            graph.replay()
+            known = [] if hidden is None else [hidden]
+            drawn = self._draw(seated, torch.cat([out[: total - fresh], *known]), drafts)
+        else:
+            drawn = self._sample_ahead(total, size, hidden, drafts)
+        made = np.array([len(tokens) for _, tokens, _ in drawn])
+        table = np.zeros((len(drawn), int(made.max())), np.int64)
+        for i, (_, tokens, _) in enumerate(drawn):
+            table[i, : len(tokens)] = tokens
+        self._host.advance(len(drawn), made, table)
+        return drawn
+
+    def _sample_ahead(self, total: int, size: int, hidden: Tensor | None, drafts: DraftsOf) -> list[Drawn]:
+        """Sample a token for each of the `total` rows on the GPU. The rows of fresh sequences come last; they first
+        sample from `hidden`, and then like all others."""
+        fresh = 0 if hidden is None else len(hidden)
+        old = len(self._seated) - fresh
+        self.rows.produced.zero_()
+        if hidden is not None:
+            kernels.sample_and_advance(self._logits(hidden), self.rows.part(total - fresh, total), fresh)
+        graph, _ = self._graph(size, sampled=True)
+        graph.replay()
+        made, tokens, logprobs = self._read(total)
+        firsts = tokens[: total - fresh, 0].tolist(), logprobs[: total - fresh, 0].tolist()
+        drawn = accepted(self._seated[:old], drafts, *firsts)
+        for i, sequence in enumerate(self._seated[old:], total - fresh):
+            drawn.append((sequence, tokens[i, : made[i]].tolist(), logprobs[i, : made[i]].tolist()))
+        return drawn
+
     def _seat(self, ongoing: Seq[Sequence], fresh: Seq[Sequence]) -> None:
         """Assign rows: the last rows move to the places of sequences that left, and new sequences go to the end."""
         host, still = self._host, set(ongoing)
@@ -132,11 +193,13 @@ class CudaRunner(Cached):
         for sequence in fresh:
             host.write(len(seated), sequence, self._index(sequence.prompt.adapter))
             seated.append(sequence)
-        if host.changed:
-            host.upload(self.rows, bucket(max(1, len(seated))))
-            if self._shifts is not None:
-                shifts = torch.tensor([shift_of(s.prompt) for s in seated], dtype=torch.int64)
-                self._shifts.zero_()[: len(seated)].copy_(shifts)
+
+    def _upload(self, host: _Host, size: int, sequences: Seq[Sequence]) -> None:
+        """Copy the rows of a bucket to the GPU. `sequences` has the sequence of each row."""
+        host.upload(self.rows, size)
+        if self._shifts is not None:
+            shifts = torch.tensor([shift_of(s.prompt) for s in sequences], dtype=torch.int64)
+            self._shifts.zero_()[: len(sequences)].copy_(shifts)
 
     def _graph(self, size: int, sampled: bool) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         adapters = bool((self._host.adapters[: len(self._seated)] >= 0).any())
@@ -199,7 +262,7 @@ class _Host:
         self.table = np.zeros((rows, pages), np.int32)
         self.pages = np.zeros(rows, np.int64)
         self.changed = False
-        self._columns = (
+        self._columns: tuple[np.ndarray, ...] = (
             self.ids, self.lengths, self.counts, self.limits, self.seeds, self.temperatures, self.adapters, self.fresh,
             self.stops, self.table, self.pages,
         )  # fmt: skip
@@ -233,6 +296,23 @@ class _Host:
         got = made > 0
         self.fresh[:count][got] = False
         self.ids[:count][got] = tokens[np.arange(count)[got], made[got] - 1]
+
+    def spread(self, source: _Host, row: np.ndarray, ahead: np.ndarray, guesses: np.ndarray) -> None:
+        """Become several rows for each row of `source`: row i is row `row[i]` after `ahead[i]` tokens of a draft, the
+        last of which is `guesses[i]`."""
+        count = len(row)
+        pages = int(source.pages[row].max(initial=1))
+        for mine, theirs in zip(self._columns, source._columns, strict=True):
+            if mine is self.table:
+                mine[:count, :pages] = theirs[row, :pages]
+            else:
+                mine[:count] = theirs[row]
+        self.lengths[:count] += ahead
+        self.counts[:count] += ahead
+        self.limits[:count] = np.where(self.fresh[:count], self.limits[:count], self.counts[:count] + 1)
+        self.ids[:count] = np.where(ahead > 0, guesses, self.ids[:count])
+        self.lengths[count:] = self.pages[count:] = 0
+        self.adapters[count:] = -1
 
     def upload(self, rows: kernels.Rows, size: int) -> None:
         """Copy all rows of a bucket to the GPU. A fresh row has the length of its prompt; the sampling kernel advances

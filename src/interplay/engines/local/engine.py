@@ -22,7 +22,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from interplay.engines.census import census, deliver, forget
 from interplay.engines.engine import (
     CPU_CACHE_TOKENS,
-    GPU_CACHE_SHARE,
     MAX_RUNNING,
     Capabilities,
     EngineLimits,
@@ -31,8 +30,10 @@ from interplay.engines.engine import (
 )
 from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
-from interplay.engines.local.runner import ModelRunner, allowed
+from interplay.engines.local.room import CacheRoom, free_bytes
+from interplay.engines.local.runner import NO_DRAFTS, DraftsOf, ModelRunner, allowed
 from interplay.engines.local.scheduler import Scheduler, Sequence
+from interplay.engines.local.speculation import Speculation
 from interplay.engines.refusals import refuse_impossible
 from interplay.engines.scoring import all_scored, scoring_requests
 from interplay.errors import EngineError, did_you_mean
@@ -46,11 +47,12 @@ from interplay.types import Completion, MediaSpan, Stop
 
 
 class LocalEngine:
-    """`cache_tokens` is the size of the cache (default: 131,072 on a CPU, at most a quarter of a GPU's free memory);
+    """`cache_tokens` is the size of the cache (default: 131,072 on a CPU; on a GPU what `room` says);
     `prefill_tokens` is the largest number of prompt tokens in one step; `chunk` is how many tokens a GPU decodes before
     the host reads them. Stop strings need the tokenizer. When the weights change, running requests with `keep_cache`
     continue with the cache of the older weights; otherwise it is computed again. With `beside`, the engine has a GPU
-    stream of its own, parallel to the learner's; decoding is then about 4% slower (H200, 0.5B, 256 requests)."""
+    stream of its own, parallel to the learner's; decoding is then about 4% slower (H200, 0.5B, 256 requests).
+    `speculation` samples several tokens of a request at once where drafts of them are right; None: one at a time."""
 
     def __init__(
         self,
@@ -63,6 +65,8 @@ class LocalEngine:
         tokenizer: PreTrainedTokenizerBase | None = None,
         keep_cache: bool = False,
         beside: bool = False,
+        speculation: Speculation | None = None,
+        room: CacheRoom | None = None,
     ) -> None:
         self.version = 0
         sense = senses.of(model)
@@ -70,7 +74,7 @@ class LocalEngine:
         self.capabilities = Capabilities(
             token_ids=True, logprobs=True, adapters=True, legal=True, shared=True, media=kinds
         )
-        self.keep_cache = keep_cache
+        self.keep_cache, self.speculation = keep_cache, speculation
         self._sampled = 0
         self._seconds = 0.0  # that steps took
         self._slots: dict[str, _Slot] = {}  # the newest version of each adapter, by name
@@ -87,8 +91,7 @@ class LocalEngine:
             from interplay.models.kernels import PAGE
 
             block_size = PAGE
-            enough = max_running * self.max_context  # more can never be in use
-            blocks = (cache_tokens or min(enough, _gpu_cache_tokens(model))) // block_size + 1
+            blocks = (cache_tokens or _gpu_cache_tokens(model, room or CacheRoom())) // block_size + 1
             self.runner = CudaRunner(model, blocks, max_running, self.max_context, chunk)
         else:
             blocks = (cache_tokens or CPU_CACHE_TOKENS) // block_size + 1
@@ -152,7 +155,8 @@ class LocalEngine:
         scheduler = self.scheduler
         waiting = len(self._arrived) + scheduler.queued
         counted = scheduler.prompt_tokens, scheduler.saved_tokens, len(scheduler.running)
-        return EngineStats(self._sampled, *counted, waiting, self._seconds)
+        drafts = (0, 0) if self.speculation is None else (self.speculation.drafted, self.speculation.accepted)
+        return EngineStats(self._sampled, *counted, waiting, self._seconds, *drafts)
 
     def limits(self) -> EngineLimits:
         cache = self.scheduler.cache
@@ -286,13 +290,26 @@ class LocalEngine:
                 ended.append((sequence, Stop.END))
             fresh = [s for s in fresh if not s.request.forced]
         if ongoing or fresh:
-            for sequence, tokens, logprobs in self.runner.advance(ongoing, fresh, hurry=scheduler.computing):
+            drafts, hurry = self._drafts(ongoing, len(fresh))
+            hurry = hurry or scheduler.computing
+            for sequence, tokens, logprobs in self.runner.advance(ongoing, fresh, hurry, drafts):
+                if self.speculation is not None and sequence in drafts:
+                    self.speculation.note(len(drafts[sequence]), len(tokens) - 1)
                 stop = self._absorb(sequence, tokens, logprobs, versions[sequence.request.adapter])
                 if stop is not None:
                     ended.append((sequence, stop))
         over = {sequence for sequence, _ in ended}
         scheduler.running = [s for s in scheduler.running if s not in over]
         return [self._delivery(*end) for end in ended]
+
+    def _drafts(self, ongoing: Seq[Sequence], fresh: int) -> tuple[DraftsOf, bool]:
+        """The drafts to use in this step, and whether it should be short, because fresh sequences may get drafts in the
+        next one."""
+        speculation, rows = self.speculation, self.runner.most_rows
+        if speculation is None:
+            return NO_DRAFTS, False
+        soon = fresh > 0 and speculation.pays and speculation.fits(len(ongoing) + fresh, rows)
+        return speculation.propose(ongoing, rows - fresh), soon
 
     def _absorb(self, sequence: Sequence, tokens: list[int], logprobs: list[float], version: int) -> Stop | None:
         """Add new tokens to a sequence. Return why it ended, or None if it continues."""
@@ -331,6 +348,8 @@ class LocalEngine:
     def _delivery(self, sequence: Sequence, stop: Stop) -> Callable[[], None]:
         """Free the blocks of a sequence; return the function that delivers its completion."""
         self.scheduler.finish(sequence)
+        if self.speculation is not None and not sequence.request.forced:
+            self.speculation.drafts.remember(sequence)
         completion = Completion(tuple(sequence.tokens), tuple(sequence.logprobs), sequence.versions, stop)
         return partial(deliver, sequence.future, completion)
 
@@ -348,7 +367,8 @@ class _Slot:
     users: int = 0
 
 
-def _gpu_cache_tokens(model: PreTrainedModel) -> int:
+def _gpu_cache_tokens(model: PreTrainedModel, room: CacheRoom) -> int:
     layers, heads, size = cache_shape(model)
-    free, _ = torch.cuda.mem_get_info(model.device)
-    return int(free * GPU_CACHE_SHARE) // (2 * layers * heads * size * model.dtype.itemsize)
+    context = int(model.config.get_text_config().max_position_embeddings)
+    free = free_bytes(model.device, room.share)
+    return room.size(free, 2 * layers * heads * size * model.dtype.itemsize, context)[0]

@@ -2,13 +2,16 @@
 
 Tokens are packed: there is one row per new token, whatever sequence it belongs to, and only attention distinguishes
 sequences. The parts that all runners share are here, with the cache tensors; `cpu.py` and `cuda.py` add attention and
-decoding.
+decoding. The keys and values of a draft that turns out to be wrong stay in the sequence's own blocks, where nothing
+reads them: attention ends at the sequence's length, and the right tokens overwrite them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -28,10 +31,13 @@ from interplay.models.stacked import Bank, Mix, mixing
 
 _AHEAD = 16  # number of steps for which random numbers are made at once
 Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
+DraftsOf = Mapping[Sequence, Seq[int]]  # the tokens that some sequences may sample next
+NO_DRAFTS: DraftsOf = MappingProxyType({})
 
 
 class ModelRunner(Protocol):
     model: PreTrainedModel
+    most_rows: int  # tokens that `advance` can compute in one step, drafts included
 
     def prefill(self, pieces: Seq[Piece]) -> None:
         """Compute pieces of prompts. When a prompt is complete, the hidden state of its last token is stored in it."""
@@ -43,9 +49,12 @@ class ModelRunner(Protocol):
         """The log-probs of the tokens of each sequence's forced reply."""
         ...
 
-    def advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False) -> list[Drawn]:
+    def advance(
+        self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False, drafts: DraftsOf = NO_DRAFTS
+    ) -> list[Drawn]:
         """Sample at least one token for every sequence; those in `fresh` get their first. With `hurry` (other requests
-        wait for their prompts) it returns after few tokens."""
+        wait for their prompts) it returns after few tokens. Ongoing sequences with a draft get one token more than the
+        number of its leading tokens that equal the sampled ones."""
         ...
 
     def load(self, name: str, adapter: Adapter) -> None: ...
@@ -54,20 +63,26 @@ class ModelRunner(Protocol):
 
 
 class Drawing:
-    """The sampling settings of sequences that are sampled together. They stay the same at every step."""
+    """The sampling settings of sequences that are sampled together, one row for each token. A sequence has one row, and
+    one more for each token of its draft. Without drafts the rows stay the same at every step."""
 
-    def __init__(self, sequences: Seq[Sequence]) -> None:
-        self.sequences = list(sequences)
-        self.samplings = [s.request.sampling for s in sequences]
+    def __init__(self, sequences: Seq[Sequence], drafts: DraftsOf = NO_DRAFTS) -> None:
+        self.sequences, self.drafts = list(sequences), drafts
+        self._rows = [(s, ahead) for s in sequences for ahead in range(1 + len(drafts.get(s, ())))]
+        self.samplings = [s.request.sampling for s, _ in self._rows]
         self.temperatures = [s.temperature for s in self.samplings]
-        self.seeds = np.array([s.request.seed for s in sequences], np.uint64)
+        self.seeds = np.array([s.request.seed for s, _ in self._rows], np.uint64)
         self.restricted = any(s.legal is not None for s in sequences) or any(s.cuts for s in self.samplings)
-        self._made, self._next = np.empty((0, len(sequences))), 0
+        self._made, self._next = np.empty((0, len(self._rows))), 0
+
+    def allowed(self) -> list[list[int] | None]:
+        """For each row, the tokens that it may sample; None: all of them."""
+        return [legal for s in self.sequences for legal in allowed_along(s, self.drafts.get(s, ()))]
 
     def uniforms(self) -> np.ndarray:
-        """One uniform number for the next token of each sequence. They are made for several steps at once."""
+        """One uniform number for the next token of each row. They are made for several steps at once."""
         if self._next == len(self._made):
-            position = np.array([len(s.tokens) for s in self.sequences], np.uint64)
+            position = np.array([len(s.tokens) + ahead for s, ahead in self._rows], np.uint64)
             self._made, self._next = uniforms(self.seeds, position + np.arange(_AHEAD, dtype=np.uint64)[:, None]), 0
         self._next += 1
         return self._made[self._next - 1]
@@ -235,17 +250,18 @@ class Cached(ABC):
         return self.head(hidden_TC)
 
     @torch.inference_mode()
-    def _draw(self, sequences: Seq[Sequence], hidden_NC: Tensor) -> list[Drawn]:
-        """Sample one token for each sequence in plain torch. This is the reference implementation, and the only one
-        that supports legal masks, top-k, top-p and min-p."""
-        if self._drawing is None or self._drawing.sequences != sequences:
-            self._drawing = Drawing(sequences)
+    def _draw(self, sequences: Seq[Sequence], hidden_NC: Tensor, drafts: DraftsOf = NO_DRAFTS) -> list[Drawn]:
+        """Sample in plain torch, one token for each row of `hidden_NC`: a sequence has one row, and one more for each
+        token of its draft. This is the reference implementation, and the only one that supports legal masks, top-k,
+        top-p and min-p."""
         drawing = self._drawing
+        if drafts or drawing is None or drawing.drafts or drawing.sequences != sequences:
+            drawing = self._drawing = Drawing(sequences, drafts)
         logits_NV = self._logits(hidden_NC)
         if drawing.restricted:
-            logits_NV = restrict(logits_NV, drawing.samplings, [allowed(s) for s in sequences])
+            logits_NV = restrict(logits_NV, drawing.samplings, drawing.allowed())
         tokens, logprobs = sample(logits_NV, drawing.temperatures, self.to(drawing.uniforms()))
-        return [(s, [t], [p]) for s, t, p in zip(sequences, tokens.tolist(), logprobs.tolist(), strict=True)]
+        return accepted(sequences, drafts, tokens.tolist(), logprobs.tolist())
 
     @torch.inference_mode()
     def _forced_logprobs(self, sequences: Seq[Sequence], hidden: Seq[Tensor]) -> list[list[float]]:
@@ -291,11 +307,33 @@ def shift_of(prompt: CachedPrompt) -> int:
     return 0 if prompt.sight is None else prompt.sight.shift
 
 
+def accepted(sequences: Seq[Sequence], drafts: DraftsOf, tokens: list[int], logprobs: list[float]) -> list[Drawn]:
+    """The sampled tokens that count. `tokens` has those of all rows: of a sequence's next token, then of the places
+    after each token of its draft. Its first one counts, and each further one if the draft was right before it."""
+    out, first = list[Drawn](), 0
+    for sequence in sequences:
+        draft, count = drafts.get(sequence, ()), 1
+        while count <= len(draft) and tokens[first + count - 1] == draft[count - 1]:
+            count += 1
+        out.append((sequence, tokens[first : first + count], logprobs[first : first + count]))
+        first += 1 + len(draft)
+    return out
+
+
 def allowed(sequence: Sequence) -> list[int] | None:
     """The tokens that may come next, if only some replies are legal; otherwise None."""
+    return allowed_along(sequence, ())[0]
+
+
+def allowed_along(sequence: Sequence, draft: Seq[int]) -> list[list[int] | None]:
+    """The tokens that may come next, and those that may come after each token of a draft."""
     if sequence.legal is None:
-        return None
+        return [None] * (1 + len(draft))
     node = sequence.legal
     for token in sequence.tokens:
         node = node[token]
-    return list(node)
+    out: list[list[int] | None] = [list(node)]
+    for token in draft:
+        node = node[token]
+        out.append(list(node))
+    return out

@@ -5,7 +5,7 @@ import { Episode } from "viewer/episode.js";
 import { Evaluation } from "viewer/evaluation.js";
 import { Judge } from "viewer/judge.js";
 import { League } from "viewer/league.js";
-import { Empty, Waiting, html, plain } from "viewer/parts.js";
+import { Empty, Fault, Waiting, html, plain } from "viewer/parts.js";
 import { Play } from "viewer/play.js";
 import { go, link, useKeys, useRoute } from "viewer/route.js";
 import { Curves, Episodes, RecipePage, RunHead } from "viewer/run.js";
@@ -16,10 +16,10 @@ import { TaskPage } from "viewer/task.js";
 const PAGES = { curves: Curves, episodes: Episodes, episode: Episode, task: TaskPage, league: League, evaluation: Evaluation, judge: Judge, play: Play, recipe: RecipePage };
 
 function RunPage({ run, page, query }) {
-  const { data, error } = useAnswer(`run/${run}/about`, {}, run);
+  const { data, error, late } = useAnswer(`run/${run}/about`, {}, run);
   if (!data) return html`<main><${Waiting} error=${error} /></main>`;
   const Page = PAGES[page];
-  return html`<main><${RunHead} run=${run} about=${data} at=${page === "episode" || page === "task" ? "episodes" : page} small=${page === "episode"} />
+  return html`<main>${late && html`<${Fault} text=${late} />`}<${RunHead} run=${run} about=${data} at=${page === "episode" || page === "task" ? "episodes" : page} small=${page === "episode"} />
     ${Page ? html`<${Page} key=${page} run=${run} about=${data} query=${query} />` : html`<${Empty}>There is no such page.<//>`}</main>`;
 }
 

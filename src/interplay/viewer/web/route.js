@@ -1,10 +1,15 @@
 // The address after the # is the place in the viewer, so every view has a link: #/run/demo/episode?step=3&id=…
 import { useEffect, useState } from "preact/hooks";
 
+// An address that a person typed may have a % that begins no code.
+export function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
 export function parse(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split("?");
   return {
-    parts: path.split("/").filter(Boolean).map(decodeURIComponent),
+    parts: path.split("/").filter(Boolean).map(decoded),
     query: Object.fromEntries(new URLSearchParams(query)),
   };
 }
@@ -37,11 +42,12 @@ export function adjust(changes, replace = true) {
   go(parts, { ...query, ...changes }, replace);
 }
 
-// Keys of the page. A key does nothing while a text field has the focus.
+// Keys of the page. A key does nothing while a field in which one writes or chooses has the focus; a box that is ticked
+// is none.
 export function useKeys(table) {
   useEffect(() => {
     const pressed = (event) => {
-      const field = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
+      const field = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) && event.target.type !== "checkbox";
       if (event.ctrlKey || event.metaKey || event.altKey || (field && event.key !== "Escape")) return;
       const action = table[event.key];
       if (action) { event.preventDefault(); action(); }

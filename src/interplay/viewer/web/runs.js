@@ -2,21 +2,23 @@
 import { useState } from "preact/hooks";
 import { Chart, arranged } from "viewer/charts.js";
 import { Empty, Search, Sparkline, Waiting, ago, html, hue, num, percent, plain } from "viewer/parts.js";
-import { go, link, useKeys } from "viewer/route.js";
+import { decoded, go, link, useKeys } from "viewer/route.js";
 import { useAnswer } from "viewer/store.js";
+
+const joined = (keys) => keys.map(encodeURIComponent).join(","); // a name may have a comma in it
 
 export function Runs({ query }) {
   const { data, error } = useAnswer("runs", {}, "*");
   const [chosen, choose] = useState([]);
   const [wanted, find] = useState("");
-  useKeys({ c: () => chosen.length > 1 && go(["compare"], { runs: chosen.join(",") }) });
+  useKeys({ c: () => chosen.length > 1 && go(["compare"], { runs: joined(chosen) }) });
   if (!data) return html`<${Waiting} error=${error} />`;
   const shown = data.filter((run) => JSON.stringify([run.key, run.name, run.env, run.algorithm, run.bases]).toLowerCase().includes(wanted.toLowerCase()));
   const toggle = (key) => choose(chosen.includes(key) ? chosen.filter((k) => k !== key) : [...chosen, key]);
   return html`<main>
     <header class="page"><div><h1>Runs</h1><p class="soft">${data.length} ${data.length === 1 ? "run" : "runs"}; choose two or more to compare them.</p></div>
       <div class="tools"><${Search} label="Find a run" value=${wanted} onInput=${find} />
-        <a class=${"button " + (chosen.length > 1 ? "" : "off")} href=${chosen.length > 1 ? link(["compare"], { runs: chosen.join(",") }) : undefined}>Compare ${chosen.length || ""}</a></div>
+        <a class=${"button " + (chosen.length > 1 ? "" : "off")} href=${chosen.length > 1 ? link(["compare"], { runs: joined(chosen) }) : undefined}>Compare ${chosen.length || ""}</a></div>
     </header>
     ${data.length === 0 ? html`<${Empty}>No runs here yet. A run shows up when it begins: interplay train RECIPE<//>` : html`
     <div class="scroll"><table class="list"><thead><tr>
@@ -39,7 +41,7 @@ export const Progress = ({ done, of }) => html`<span class="progress" title=${`$
 // -- comparing --------------------------------------------------------------------------------------------------------
 
 export function Compare({ query }) {
-  const keys = (query.runs || "").split(",").filter(Boolean);
+  const keys = (query.runs || "").split(",").filter(Boolean).map(decoded);
   return html`<main>
     <header class="page"><div><h1>Compare</h1><p>${keys.map((key, i) => html`<a class="chip" href=${link(["run", key])}><i class="swatch" style=${{ background: hue(i) }}></i>${plain(key)}</a>`)}</p></div></header>
     ${keys.length ? html`<${Overlay} keys=${keys} /><${Differences} keys=${keys} />` : html`<${Empty}>Choose runs in the list of runs.<//>`}

@@ -12,20 +12,23 @@ export function url(path, query = {}) {
   return text ? `${path}?${text}` : path;
 }
 
+// A path may have the name of a folder in it, and that may have any character but a slash.
+const address = (path, query) => url(path.split("/").map(encodeURIComponent).join("/"), query);
+
 export async function ask(path, query) {
   const at = url(path, query);
   if (exported) {
     if (at in exported) return exported[at];
     throw new Error("This page was exported and does not contain this. Open the run with: interplay view RUN");
   }
-  const reply = await fetch(`api/${at}`, { headers: { Accept: "application/json" } });
+  const reply = await fetch(`api/${address(path, query)}`, { headers: { Accept: "application/json" } });
   const data = await reply.json().catch(() => ({ error: `the server answered ${reply.status}.` }));
   if (!reply.ok) throw new Error(data.error || `the server answered ${reply.status}.`);
   return data;
 }
 
 export async function send(path, body) {
-  const reply = await fetch(`api/${path}`, {
+  const reply = await fetch(`api/${address(path)}`, {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   });
   const data = await reply.json().catch(() => ({ error: `the server answered ${reply.status}.` }));
@@ -33,8 +36,8 @@ export async function send(path, body) {
   return data;
 }
 
-// The answer to a question: {data, error}. `data` stays while a newer one is fetched. With `run`, it is asked again
-// when that run changes.
+// The answer to a question: {data, error, late}. `data` stays while a newer one is fetched. With `run`, it is asked again
+// when that run changes; `late` says why that failed, if it did.
 export function useAnswer(path, query, run) {
   const at = path === null ? null : url(path, query);
   const [, redraw] = useState(0);
@@ -56,7 +59,8 @@ export function useAnswer(path, query, run) {
     return () => { gone = true; };
   }, [at, stamp]);
   const found = at === null ? undefined : cache.get(at)?.data;
-  return { data: found, error: failed && failed.at === at && found === undefined ? failed.text : null };
+  const why = failed && failed.at === at ? failed.text : null;
+  return { data: found, error: found === undefined ? why : null, late: found === undefined ? null : why };
 }
 
 export function useStamp(run) {

@@ -49,7 +49,7 @@ FORGED = {
 def forges(row: dict[str, Any]) -> None:
     """Write a result of its own to every descriptor that is open, and leave."""
     said = FORGED[talk()]
-    for fd in range(3, 64):
+    for fd in range(3, 1024):
         try:
             os.write(fd, said)
         except OSError:

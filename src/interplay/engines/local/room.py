@@ -1,0 +1,40 @@
+"""How large the key-value cache of a GPU's engine is: as much as the run can use, and no more than memory allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from interplay.engines.engine import GPU_CACHE_SHARE, MAX_RUNNING
+
+_PARTIAL = 32  # tokens of a sequence's blocks that are not full: one of its prompt, one of its reply
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRoom:
+    """`requests` sequences of at most `tokens` each (prompt plus reply; None: the model's context) can be in use at the
+    same time. The run may take `share` of the GPU's memory."""
+
+    share: float = 1.0
+    requests: int = MAX_RUNNING
+    tokens: int | None = None
+
+    def size(self, free: int, token_bytes: int, context: int) -> tuple[int, str]:
+        """The number of tokens in the cache, and the reason in words. `free` bytes are left for this run, of which the
+        cache takes at most a quarter; the learner needs the rest."""
+        longest = min(context, self.tokens or context)
+        enough = max(self.requests * (longest + _PARTIAL), context + _PARTIAL)  # the longest request always fits
+        most = int(GPU_CACHE_SHARE * max(0, free)) // token_bytes
+        if most <= 0:
+            return 0, ""
+        use = f"{self.requests:,} requests of up to {longest:,} tokens"
+        if enough <= most:
+            return enough, f"for {use}"
+        return most, f"{GPU_CACHE_SHARE:.0%} of what is free; {use} could use {enough / most:.1f} times as much"
+
+
+def free_bytes(device: torch.device, share: float) -> int:
+    """The bytes of a GPU that this run may still take: what is free, and at most its share less what it has."""
+    free, total = torch.cuda.mem_get_info(device)
+    return int(min(free, share * total - torch.cuda.memory_reserved(device)))
