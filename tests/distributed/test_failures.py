@@ -93,10 +93,11 @@ def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path, nodes:
 
 
 @pytest.mark.slow
-def test_two_base_models_have_a_group_each_and_a_killed_rank_costs_one_restart(
+def test_two_base_models_have_a_group_each_and_a_lost_rank_or_machine_costs_one_restart(
     tmp_path: Path, nodes: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """L3: a base for each seat, each trained by ranks of its own, which are actors of Ray."""
+    """L3: a base for each seat, each trained by ranks of its own, which are actors of Ray. Each of the two machines has
+    one rank. After the first step a rank is killed; after the second a machine, and another one joins."""
     bases = {"policies": {"x": {"base": "tiny-16x1"}, "o": {"base": "tiny-16x2"}}, "seats": {"X": "x", "O": "o"}}
     data = {**ONE_WORKER, **bases, "matchups": []}
 
@@ -107,13 +108,17 @@ def test_two_base_models_have_a_group_each_and_a_killed_rank_costs_one_restart(
             super()._stepped(step, metrics)
             groups = [learner.group for learner in learners(self.trainer)]
             assert len(groups) == 2 and all(isinstance(group._processes, RankActors) for group in groups)
-            if step == 2 and not self.kills:
+            if step > self.kills and step < 3:
                 self.kills += 1
-                os.kill(groups[1].pids[0], signal.SIGKILL)
+                if step == 1:
+                    os.kill(groups[1].pids[0], signal.SIGKILL)
+                else:
+                    nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
+                    nodes.add_node(num_cpus=1)
 
     session = Killing(Console(file=io.StringIO()), resolve(parse(data, ["train.shard=fsdp"])), tmp_path)
-    assert session.run() and session.kills == 1
-    assert caplog.text.count("The run goes on from its newest checkpoint") == 1
+    assert session.run() and session.kills == 2
+    assert caplog.text.count("The run goes on from its newest checkpoint") == 2
     assert_nothing_lost(tmp_path, "x", "o")
     assert all(row[f"{name}/probe"] < 1e-4 for row in rows(tmp_path) for name in ("x", "o"))
 
