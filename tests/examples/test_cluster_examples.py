@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,9 @@ def test_the_slurm_job_starts_ray_everywhere_and_requeues_itself_after_a_checkpo
     env.pop("CUDA_VISIBLE_DEVICES", None)
     command = ["bash", str(FOLDER / "slurm.sh"), "recipe.toml", "run"]
     assert subprocess.run(command, env=env, cwd=tmp_path, check=False).returncode == code
+    until = time.monotonic() + 30
+    while told.read_text().count("ray start") < 2 and time.monotonic() < until:
+        time.sleep(0.05)  # both are started in the background
     lines = told.read_text().splitlines()
     assert any(line.startswith("srun 1,2,3 ") and "ray start --head" in line for line in lines)
     assert any(line.startswith("srun  --nodes=1 ") and "ray start --address=node1:6379" in line for line in lines)

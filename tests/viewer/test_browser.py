@@ -198,7 +198,9 @@ def test_a_run_of_any_name_can_be_opened_and_one_that_was_removed_says_so(browse
         seen.page.click("table.episodes a >> nth=0")
         seen.page.wait_for_selector(".turn")
         seen.page.keyboard.press("g")
-        for box in seen.page.locator("main input[type=checkbox]").all():
+        boxes = seen.page.locator("table.list input[type=checkbox]")
+        boxes.nth(1).wait_for()  # the list shows both runs
+        for box in boxes.all():
             box.check()
         seen.page.keyboard.press("c")
         seen.page.wait_for_selector("text=algorithm.name")
@@ -209,7 +211,8 @@ def test_a_run_of_any_name_can_be_opened_and_one_that_was_removed_says_so(browse
         shutil.rmtree(tmp_path / "runs" / "a,b")
         seen.page.wait_for_selector("text=there is no run 'a,b'")
         odd.joinpath("run.json").write_text('{"recipe": "none"}')
-        assert "damaged files" in seen.show("/", "table.list")
+        seen.show("/", "table.list")
+        seen.page.wait_for_selector("text=damaged files")
         seen.context.close()
 
 
