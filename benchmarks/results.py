@@ -67,16 +67,6 @@ studies in `recipes/results/experiment` and writes this page from their run fold
   legal masks, in percent. Intervals are 95% over seeds (Student's t); "one run" has no interval.
 - Learning rates were not tuned for each arm.
 
-## Earlier runs
-
-Two single runs on one H200 on 16 November 2026, made before the studies below. They did not have equal budgets, so they
-do not answer the question. Model: Qwen2.5-Coder-0.5B-Instruct, dequantised from Q4_K_M.
-
-| GSM8K | before | after | steps | seconds |
-|---|---|---|---|---|
-| one agent, GRPO (one run) | 12.7% of 512 | 36.3% of 512 | 90 | 178 |
-| pair, AT-GRPO (one run) | 11.3% of 512 | 31.4% of 512 | 60 | 154 |
-
 """
 
 
