@@ -223,7 +223,7 @@ class Trainer(RunState):
             learner = self.learners[name]
             self.probe.remember(name, learned.batches[name].trained)
             metrics |= await self.probe.compare(self.team.members[name], learner, learner.config, learner.rounded)
-        clock.lap("probe")
+        clock.lap("probing")
         if self.auditing is not None:
             metrics |= await self.auditing.after(self.step_index, learned.episodes)
         if self.season is not None:
