@@ -1,7 +1,8 @@
 """Says where the time of a decoding step goes, with torch.profiler; `benchmarks/engine.py --profile` prints it.
 
-The steps run on this thread, without the event loop. Every event's own time, without that of the events inside it,
-belongs to one part, so the parts add up to the whole step:
+The steps run on this thread, without the event loop. The profiler reports events, and an event can contain others. Of
+each event only its own time is counted, without the events inside it, and it is counted in one part. So the parts add
+up to the whole step:
 
     host: scheduling         admission, blocks, stop checks and deliveries, in Python
     host: launching          Python and torch around the operations: what a GPU may have to wait for

@@ -130,7 +130,8 @@ class Bench:
     def _round(
         self, engines: dict[str, LocalEngine], batch: int, epoch: int, learned: dict[str, Any]
     ) -> dict[str, tuple[float, list[Completion]]]:
-        """Sample an epoch in every mode, with the drafts of the first epoch alone: the seconds, and the replies."""
+        """Sample the same epoch in every mode. Each mode starts with the drafts that the first epoch left. Return the
+        seconds and the replies of every mode."""
         found = {}
         for mode, engine in engines.items():
             engine.update(engine.version + 1)  # nothing is left in the prefix cache

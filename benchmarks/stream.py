@@ -103,7 +103,7 @@ def final_score(seed: int, staleness: int, extra: list[str]) -> float:
     """The share of points that the demo wins after training, in per cent."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", "from interplay.cli.main import main; main()", "train"]
-        command += [str(ROOT / "recipes" / "tictactoe" / "l1.toml"), "--run", folder, f"seed={seed}"]
+        command += [str(ROOT / "recipes" / "tictactoe" / "demo.toml"), "--run", folder, f"seed={seed}"]
         command += [f"stream.max_staleness={staleness}", "algorithm.correction=tis"]
         command += ["eval.before=false", "eval.every=0"]
         command += ["checkpoint.every=1000", "records.tensorboard=off", "records.episodes_per_step=0", *extra]

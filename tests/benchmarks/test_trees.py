@@ -29,7 +29,7 @@ def test_the_same_games_for_fewer_tokens(
         "warmstart.episodes=200", "train.steps=1", "eval.every=0", "eval.games=2", "records.tensorboard=off",
         "algorithm.candidates=3",
     ]  # fmt: skip
-    trainer = Trainer(resolve(load(ROOT / "recipes" / "tictactoe" / "l1.toml", overrides)), tmp_path)
+    trainer = Trainer(resolve(load(ROOT / "recipes" / "tictactoe" / "demo.toml", overrides)), tmp_path)
     trainer.train()
     trainer.close()
     monkeypatch.setattr(sys, "argv", ["trees.py", str(tmp_path), "--tasks", "4"])

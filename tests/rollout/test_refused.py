@@ -44,7 +44,8 @@ def test_every_candidate_that_was_refused_is_counted(table: Any, keep: Any, cont
 
 
 def test_candidates_that_all_say_the_same_are_refused_together(table: Any) -> None:
-    """They are not scored, because there is nothing to compare. The reply that is played shows that it is refused."""
+    """Equal candidates are not scored, because there is nothing to compare. The environment refuses the one that is
+    played, and so all of them count as refused."""
     plan = Tree(4, "playout", keep="first", compares=True)
     (episode,) = table(lambda call: "99", plan=plan, seats={"O": "bot:first"}).play()
     assert flags(episode, 0, "X") == [True] * 4

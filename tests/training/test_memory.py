@@ -197,12 +197,11 @@ def test_the_engine_makes_the_cache_that_is_estimated(
     assert _gpu_cache_tokens(model, room.CacheRoom(1.0, 3, context)) == 3 * (context + 32)
 
 
-def test_a_runs_metrics_have_the_estimate_beside_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(memory.memory_metrics(plan(**ONE))) == {"memory_gib"}
+def test_on_a_gpu_the_estimate_is_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory.estimated_metrics(plan(**ONE)) == {}
     on_a_gpu(monkeypatch, 1 << 40)
-    found = memory.memory_metrics(plan(**ONE))
+    found = memory.estimated_metrics(plan(**ONE))
     assert found["memory_estimate_gib"] * (1 << 30) == memory.estimate(plan(**ONE)).total
-    assert found["memory_gib"] > 0
 
 
 def test_the_limit_is_set_on_a_gpu_and_only_if_the_recipe_has_one(monkeypatch: pytest.MonkeyPatch) -> None:

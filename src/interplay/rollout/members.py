@@ -92,6 +92,9 @@ class Members:
             limit_memory(recipe, device_of(recipe))
         self.by_name: dict[str, Member] = {}
         self._idle: dict[str, Member] = {}  # full models of snapshots that are not seated now
+        # What the engines of the recipe's policies use for speculative sampling, by the first policy of each engine. A
+        # checkpoint keeps its state. Frozen models with an engine of their own do not use it: nothing would restore it.
+        self.speculations: dict[str, Speculation] = {}
         shared: dict[str, Playable] = {}
         ours = {name: policy for name, policy in recipe.policies.items() if not policy.is_remote}
         bases = {p.base for p in ours.values() if p.adapter is not None}
@@ -143,6 +146,8 @@ class Members:
         loaded = load(source, place, dtype_of(recipe, device), recipe.seed)
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
         if recipe.engine.kind == "local" or self._elsewhere is not None:
+            if recipe.engine.speculate != "off" and self._elsewhere is None:
+                self.speculations[name] = Speculation(recipe.engine.speculate, recipe.engine.speculate_tokens)
             return Playable(loaded, self._engine(name, loaded), renderer)
         if recipe.engine.kind == "sglang":
             from interplay.engines.sglang import connect
@@ -152,21 +157,10 @@ class Members:
 
         return Playable(loaded, open_engine(loaded.model, recipe.engine, ranks, device == "cpu"), renderer)
 
-    def _engine(self, name: str, loaded: Loaded, frozen: bool = False) -> Engine:
+    def _engine(self, name: str, loaded: Loaded) -> Engine:
         if self._elsewhere is not None:
             return self._elsewhere(name, loaded)
-        return _engine(loaded, self.recipe, speculates=not frozen)
-
-    def speculations(self) -> dict[str, Speculation]:
-        """What the engines of the recipe's policies use for speculative sampling, each once. A checkpoint keeps its
-        state. Snapshots with a model of their own do not use it: nothing would restore their state."""
-        found: dict[str, Speculation] = {}
-        for name in (n for n in self.recipe.policies if n in self.by_name):
-            engine = self.by_name[name].engine
-            speculation = engine.speculation if isinstance(engine, LocalEngine) else None
-            if speculation is not None and speculation not in found.values():
-                found[name] = speculation
-        return found
+        return _engine(loaded, self.recipe, self.speculations.get(name))
 
     def freeze(self, who: Snapshot, source: Path) -> None:
         """Load a frozen copy of a policy from `source`."""
@@ -183,7 +177,7 @@ class Members:
                 loaded.senses.see_like(origin.loaded.senses)
             idle = next((n for n, m in self._idle.items() if _shape(m.loaded) == _shape(loaded)), None)
             if idle is None:
-                engine = self._engine(name, loaded, frozen=True)
+                engine = self._engine(name, loaded)
                 member = Member(name, loaded, engine, origin.renderer, trainable=False)
             else:
                 member = replace(self._idle.pop(idle), name=name, renderer=origin.renderer)
@@ -242,17 +236,14 @@ class Members:
         return list({id(m.engine): m.engine for m in (*self.by_name.values(), *self._idle.values())}.values())
 
 
-def _engine(loaded: Loaded, recipe: Recipe, speculates: bool = True) -> Engine:
-    stream, section = recipe.stream, recipe.engine
-    drafts = None
-    if section.speculate != "off" and speculates:
-        drafts = Speculation(section.speculate, section.speculate_tokens)
+def _engine(loaded: Loaded, recipe: Recipe, speculation: Speculation | None = None) -> Engine:
+    stream = recipe.stream
     return LocalEngine(
         loaded.model,
         tokenizer=loaded.tokenizer,
         keep_cache=stream.cache == "keep",
         beside=stream.max_staleness > 0,
-        speculation=drafts,
+        speculation=speculation,
         room=cache_room(recipe) if loaded.model.device.type == "cuda" else None,
     )
 

@@ -347,11 +347,10 @@ def short_of_memory(plan: RunPlan, error: object) -> ResourceError:
     )
 
 
-def memory_metrics(plan: RunPlan) -> dict[str, float]:
-    """The most memory that was used so far, and on a GPU also the estimate of it, with the cache. On a CPU, the two
-    cannot be compared: the process has Python and its libraries too."""
-    used = {"memory_gib": peak_bytes() / GiB}
-    return used | ({"memory_estimate_gib": estimate(plan).total / GiB} if wanted_device(plan.recipe) == "cuda" else {})
+def estimated_metrics(plan: RunPlan) -> dict[str, float]:
+    """On a GPU, the estimate of a run's memory with its cache, to compare with `memory_gib`, which is what it used. On a
+    CPU the two cannot be compared: the process has Python and its libraries too."""
+    return {"memory_estimate_gib": estimate(plan).total / GiB} if wanted_device(plan.recipe) == "cuda" else {}
 
 
 def peak_bytes() -> int:

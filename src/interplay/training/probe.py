@@ -20,7 +20,7 @@ from interplay.training.thread import LearnerThread
 from interplay.training.tries import Example
 from interplay.types import Sample
 
-# Scoring costs far more per request than per token, so few replies with many tokens each are scored.
+# Each reply is a request of its own, which costs time however short it is. So few replies are scored, with many tokens.
 _EACH = 64  # tokens of one reply
 _REPLIES = 16
 _PROMPTS = 4096  # tokens of all prompts together

@@ -120,7 +120,7 @@ class RunState:
             "critics": {n: c.state_dict() for n, c in self.critics.items()},
             "judges": self.judges.state_dict(),
             "channels": {n: c.state_dict() for n, c in self.channels.items()},
-            "drafts": {n: s.state_dict() for n, s in self.team.pool.speculations().items()},
+            "drafts": {n: s.state_dict() for n, s in self.team.pool.speculations.items()},
         }
         papers = {
             "bases": self.bases,
@@ -169,7 +169,7 @@ class RunState:
             critic.load_state_dict(state["critics"][name])
         for name, channel in self.channels.items():
             channel.load_state_dict(state["channels"][name])
-        for name, speculation in self.team.pool.speculations().items():
+        for name, speculation in self.team.pool.speculations.items():
             if name in state.get("drafts", {}):  # else it was off before
                 speculation.load_state_dict(state["drafts"][name])
         self.algorithm.load_state_dict(papers["algorithm"])

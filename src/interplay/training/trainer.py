@@ -27,7 +27,7 @@ from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
 from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
-from interplay.training.memory import explained, memory_metrics
+from interplay.training.memory import GiB, estimated_metrics, explained, peak_bytes
 from interplay.training.probe import Probe
 from interplay.training.sft import warmstart
 from interplay.training.state import RunState
@@ -83,6 +83,7 @@ class Trainer(RunState):
         self.thread = LearnerThread()
         self.interrupt, self.meter = Interrupt(), Meter(self.team)
         self.fleet: Fleet | None = None
+        self._estimated = estimated_metrics(self.plan)
         state_critic = self._make_state_critic()
         self.learning = Learning(self, state_critic)
         self.probe = Probe(recipe.stream.probe, self.thread)
@@ -291,7 +292,7 @@ class Trainer(RunState):
             metrics["cluster/idle/learner"] = clock.times["rollout"] / max(clock.total, 1e-9)
         if ahead:
             metrics["stream/idle"] = clock.times["rollout"] / max(clock.total, 1e-9)
-        metrics |= memory_metrics(self.plan)
+        metrics |= {"memory_gib": peak_bytes() / GiB, **self._estimated}
         self.meter.start()
         metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
         self.records.step(self.step_index, learned.episodes, metrics, learned.credit)

@@ -64,7 +64,7 @@ class Speculation:
         return self.mode == "on" or self.rate * self.drafts.length >= COST - 1
 
     def note(self, drafted: int, accepted: int) -> None:
-        """Record that of the `drafted` tokens of a draft `accepted` were right."""
+        """Count a draft: it had `drafted` tokens, and the first `accepted` of them were right."""
         self.drafted += drafted
         self.accepted += accepted
         self._recent[0] += accepted
