@@ -68,9 +68,14 @@ def _arms(s: Results) -> list[str]:
 
 
 def _percent(found: Estimate) -> str:
+    return _number(found, 100.0, 1)
+
+
+def _number(found: Estimate, scale: float = 1.0, digits: int = 3) -> str:
+    value = f"{scale * found.value:.{digits}f}"
     if found.high == float("inf"):
-        return f"{100 * found.value:.1f} (one run)"
-    return f"{100 * found.value:.1f} ± {100 * (found.high - found.value):.1f}"
+        return f"{value} (one run)"
+    return f"{value} ± {scale * (found.high - found.value):.{digits}f}"
 
 
 def _exploited(s: Results) -> list[str]:
@@ -85,12 +90,6 @@ def _exploited(s: Results) -> list[str]:
     if not rows:
         return []
     return ["Exploitability (0 is an equilibrium):", "", "| arm | before | after |", "|---|---:|---:|", *rows, ""]
-
-
-def _number(found: Estimate) -> str:
-    if found.high == float("inf"):
-        return f"{found.value:.3f} (one run)"
-    return f"{found.value:.3f} ± {found.high - found.value:.3f}"
 
 
 def _resets(s: Results) -> list[str]:

@@ -348,7 +348,7 @@ def short_of_memory(plan: RunPlan, error: object) -> ResourceError:
 
 
 def estimated_metrics(plan: RunPlan) -> dict[str, float]:
-    """On a GPU, the estimate of a run's memory with its cache, to compare with `memory_gib`, which is what it used. On a
+    """On a GPU, the estimate of a run's memory with its cache, to compare with `memory_gib`, what was used. On a
     CPU the two cannot be compared: the process has Python and its libraries too."""
     return {"memory_estimate_gib": estimate(plan).total / GiB} if wanted_device(plan.recipe) == "cuda" else {}
 
