@@ -130,12 +130,12 @@ def weather(count: int, speculation: Speculation | None = None) -> None:
     engine = LocalEngine(model, 240, 4, prefill_tokens=64, max_running=48, speculation=speculation)
     plain: dict[str | None, Any] = {None: small("sdpa")}
     ends: Counter[str] = Counter()
-    looked = 0
+    looked, share = 0, 100 / count  # the order of answers, and so what is drawn for each, differs from run to run
 
     def sometimes(request: Request, completion: Completion) -> None:
         nonlocal looked
         sampling = request.sampling
-        if not request.legal and not sampling.cuts and sampling.temperature and rng.random() < 0.02:
+        if not request.legal and not sampling.cuts and sampling.temperature and rng.random() < share:
             expected = full_forward(plain[request.adapter], request.ids, completion.tokens, sampling.temperature)
             close_to(completion.logprobs, expected)
             looked += 1
@@ -151,7 +151,7 @@ def weather(count: int, speculation: Speculation | None = None) -> None:
         assert empty(engine)
     assert sum(ends.values()) == count
     assert min(ends["served"] / 2, ends["refused"], ends["cancelled"]) > count / 50, "this test should press"
-    assert looked > count / 200
+    assert looked >= 10, "about 50 are expected"
     assert engine.scheduler.saved_tokens > 0
     after = Request((0,), (5, 6, 7), 1, Sampling(1.0, 8), "a")
     close_to((got := serve(engine, [after])[0]).logprobs, full_forward(plain["a"], after.ids, got.tokens))
