@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import time
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -17,18 +17,18 @@ from interplay.engines.desk import Desk
 
 
 class Echo(Desk[int, int]):
-    """Answers each number with itself, and records which were asked together."""
+    """Answers each number with itself when `ready` returns, and records which were asked together."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, ready: Callable[[], object] = lambda: None) -> None:
         super().__init__()
         self.batches: list[list[int]] = []
-        self.seconds = seconds
+        self.ready = ready
 
     def rank(self, question: int) -> int:
         return question
 
     def answers(self, questions: Sequence[int]) -> list[int | Exception]:
-        time.sleep(self.seconds)
+        self.ready()
         self.batches.append(list(questions))
         return [ValueError("seven") if q == 7 else q for q in questions]
 
@@ -128,18 +128,21 @@ def test_a_failed_question_and_a_cancelled_actor_leave_nothing_behind() -> None:
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_only_a_deterministic_run_waits_for_what_is_outside(deterministic: bool) -> None:
-    """One actor sleeps outside; the other asks twice. In a deterministic run its questions wait for the sleeper's."""
+    """One actor waits outside; the other asks. In a deterministic run its question waits for the other's; otherwise
+    it is answered first, which is what the one outside waits for here."""
     desk = Echo()
     order: list[str] = []
+    answered = asyncio.Event()
 
     async def slow() -> None:
-        await census().outside(asyncio.sleep(0.2))
+        await census().outside(asyncio.sleep(0.2) if deterministic else answered.wait())
         order.append("slow")
         await desk.ask(1)
 
     async def quick() -> None:
         await desk.ask(2)
         order.append("quick")
+        answered.set()
 
     async def main() -> None:
         census().deterministic = deterministic
@@ -154,14 +157,16 @@ def test_a_remote_model_holds_nobody_up() -> None:
     """`elsewhere` never counts, not even in a deterministic run."""
     desk = Echo()
     order: list[str] = []
+    answered = asyncio.Event()
 
     async def remote() -> None:
-        await census().elsewhere(asyncio.sleep(0.2))
+        await census().elsewhere(answered.wait())
         order.append("remote")
 
     async def local() -> None:
         await desk.ask(1)
         order.append("local")
+        answered.set()
 
     async def main() -> None:
         await census().gather([remote(), local()])
@@ -172,13 +177,15 @@ def test_a_remote_model_holds_nobody_up() -> None:
 
 def test_services_without_an_order_run_beside_each_other() -> None:
     """Without `deterministic`, a fast service answers twice while a slow one works on its first batch."""
-    slow, quick = Echo(seconds=0.5), Echo()
+    twice = threading.Event()
+    slow, quick = Echo(lambda: twice.wait(60)), Echo()
     order: list[str] = []
 
     async def at(desk: Echo, name: str, times: int) -> None:
         for _ in range(times):
             await desk.ask(1)
             order.append(name)
+        twice.set()
 
     async def main() -> None:
         census().deterministic = False
