@@ -8,11 +8,13 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
-from interplay.engines.census import Census, census
+from interplay.engines.census import Census, census, deliver
 from interplay.engines.desk import Desk
 
 
@@ -210,6 +212,60 @@ def test_each_event_loop_has_its_own_census() -> None:
         return census()
 
     assert asyncio.run(mine()) is not asyncio.run(mine())
+
+
+class Slow:
+    """A service that gives an answer in the third step after a question, on a thread of its own. `began` is set in
+    every step, and `go` lets it end."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1)
+        self.began, self.go = threading.Event(), threading.Event()
+        self.waiting: list[asyncio.Future[str]] = []
+        self.steps = self.queued = 0
+
+    async def ask(self) -> str:
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.waiting.append(future)
+        self.queued += 1
+        return await census().answer(self, future)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting)
+
+    def take(self) -> None:
+        self.queued = 0
+
+    def step(self) -> list[Callable[[], None]]:
+        self.began.set()
+        self.go.wait(60)
+        self.waiting = [future for future in self.waiting if not future.done()]
+        self.steps += bool(self.waiting)
+        if not self.waiting or self.steps % 3:
+            return []
+        answered, self.waiting = self.waiting, []
+        return [partial(deliver, future, "answer") for future in answered]
+
+    def fail(self, error: Exception) -> None:
+        raise error
+
+
+def test_a_step_that_an_ended_event_loop_began_takes_no_request_of_the_next_one() -> None:
+    """The loop ends when the step has ended. Otherwise the step, which goes on until it has an answer, would find the
+    next loop's request and give its answer to the loop that has ended."""
+    service = Slow()
+
+    async def given_up() -> None:
+        asked = asyncio.ensure_future(service.ask())
+        while not service.began.is_set():
+            await asyncio.sleep(0.001)
+        asked.cancel()
+        threading.Timer(0.3, service.go.set).start()
+
+    run(given_up())
+    assert run(service.ask()) == "answer"
+    service.thread.shutdown()
 
 
 def test_what_served_an_event_loop_that_has_ended_does_not_stay_in_memory() -> None:
