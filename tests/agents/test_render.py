@@ -21,7 +21,7 @@ from interplay.types import MediaSpan, Message
 
 TOKENIZER = build_tokenizer()
 END = TOKENIZER.eos_token_id
-calm = settings(deadline=None, max_examples=100, derandomize=True)
+calm = settings(max_examples=100)
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"

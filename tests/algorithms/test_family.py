@@ -49,7 +49,7 @@ def advantages(episodes: list[Episode], given: Credit) -> list[float | None]:
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @hypothesis.given(NUMBERS)
 def test_group_baselines_have_zero_mean(values: list[float]) -> None:
     for rule in credit.RULES.values():
@@ -196,7 +196,7 @@ def test_token_gae_skips_what_others_said(make_turn: MakeTurn, make_episode: Mak
     assert given.advantage(line[1]) == pytest.approx(max(flat[2:], key=abs))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @hypothesis.given(NUMBERS, st.data(), st.floats(0, 1))
 def test_gae_with_lambda_one_is_monte_carlo_minus_value(rewards: list[float], data: Any, gamma: float) -> None:
     n = len(rewards)
@@ -274,7 +274,7 @@ def test_shapley_by_hand() -> None:
     assert credit.shapley(worth, list("XOP"), 0) == pytest.approx({"X": 4 / 6, "O": 1 / 6, "P": 1 / 6})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @hypothesis.given(st.integers(1, 6), st.randoms(use_true_random=False))
 def test_shapley_sums_to_what_the_team_added(n: int, rng: Any) -> None:
     """With all orders or with sampled orders, the shares add up to v(N) − v(∅)."""
@@ -287,7 +287,7 @@ def test_shapley_sums_to_what_the_team_added(n: int, rng: Any) -> None:
 # -- preferences ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @hypothesis.given(st.floats(-1, 1), st.floats(-1, 1))
 def test_an_order_swapped_judge_gives_the_negated_preference(one: float, other: float) -> None:
     """Also for a judge that prefers whatever comes first: if its verdict depends on the order, it counts as no
@@ -417,7 +417,7 @@ def test_influence_by_hand() -> None:
 # -- fitted models ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @hypothesis.given(st.integers(0, 10_000))
 def test_qmix_never_falls_with_a_utility(seed: int) -> None:
     """∂Q_tot/∂Q_i ≥ 0 at any weights, states and utilities."""

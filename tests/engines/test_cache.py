@@ -16,7 +16,7 @@ from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.types import MediaSpan, identity
 
 few_tokens = st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple)
-calm = settings(deadline=None, max_examples=150, derandomize=True)
+calm = settings(max_examples=150)
 
 
 def check_counts(cache: BlockCache, holders: list[list[int]]) -> None:

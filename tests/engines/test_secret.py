@@ -101,7 +101,7 @@ def check(key: str, seen: str) -> None:
         assert form not in seen
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(key=SENDABLE)
 @example(key="sk-proj-abcdefghijklmnop")
 @example(key="\"quotes'-and\\back\\slashes<&>%41-and-a-line-break-behind\n")
@@ -118,7 +118,7 @@ def test_no_failure_shows_the_key(key: str, monkeypatch: pytest.MonkeyPatch, cap
     check(key, str(logs) + "".join(capfd.readouterr()))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(key=ANY)
 @example(key="line\nbreak-in-the-middle")
 @example(key="carriage\rreturn-inside")
@@ -157,7 +157,7 @@ def test_a_password_in_the_recipe_is_refused_without_showing_it(section: dict[st
     assert "pass-word-123" not in str(caught.value) + repr(caught.value)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(key=SENDABLE, before=st.text(max_size=20), after=st.text(max_size=20))
 def test_however_it_is_written_it_is_hidden(key: str, before: str, after: str) -> None:
     hidden = Secret(key)

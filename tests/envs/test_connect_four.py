@@ -94,7 +94,7 @@ def test_four_in_a_row_wins_in_every_direction(moves: tuple[int, ...]) -> None:
     assert not env.observe()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32), st.integers(1, 8), st.integers(1, 8), st.integers(2, 5))
 def test_lines_are_found_as_by_looking(seed: int, columns: int, rows: int, line: int) -> None:
     """promise 8: the shifts of `connected` agree with a plain check of every line of the grid, without wrapping."""

@@ -95,7 +95,7 @@ def test_an_illegal_reply_ends_it_without_a_deal(reply: str) -> None:
     assert not env.observe() and points(env) == {"p0": 0.0, "p1": 0.0}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(max_size=40))
 def test_any_text_is_a_move_or_illegal(reply: str) -> None:
     """promise 8: no reply raises an exception."""

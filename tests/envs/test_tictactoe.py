@@ -130,7 +130,7 @@ def test_decoration_around_the_number_is_forgiven(reply: str) -> None:
     assert not new().step({"X": reply})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=30))
 def test_any_text_is_a_move_or_a_forfeit(reply: str) -> None:
     """promise 8: no reply raises an exception, and each either marks one cell or ends the game."""

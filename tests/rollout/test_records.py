@@ -98,7 +98,7 @@ def credited(draw: st.DrawFn) -> tuple[Episode, Credit]:
     return episode, credit
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(credited())
 def test_an_episode_and_its_credit_survive_json(made: tuple[Episode, Credit]) -> None:
     """Records that are read back are equal: every digit, every None, every special character, every picture."""

@@ -50,7 +50,7 @@ SPACE_IDS = st.lists(st.integers(257, len(PIECES) - 1), max_size=300) | st.lists
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(BYTE_IDS, SPACE_IDS)
 def test_the_texts_of_tokens_are_together_the_text_of_all(
     texts: TokenTexts, byte_ids: list[int], space_ids: list[int]

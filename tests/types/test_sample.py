@@ -47,7 +47,7 @@ def prompts(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[MediaSpan, ...]]:
     return tuple(ids), tuple(spans)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(prompts(), prompts())
 def test_prompts_are_the_same_exactly_where_ids_and_media_are(one: tuple, other: tuple) -> None:
     """One number for each id, so that places in the prompt and its identity correspond; ids outside of media stay."""
