@@ -13,7 +13,7 @@ from interplay.evaluation.intervals import Estimate
 from interplay.publishing.agenda import Agenda, ExperimentPace, StudyCall, run_studies
 from interplay.publishing.experiment import one_run
 from interplay.publishing.results import Contrast, Results, holm
-from interplay.publishing.study import Study
+from interplay.publishing.study import Study, StudySection
 
 ROOT = Path(__file__).parents[2]
 STORY = ROOT / "recipes" / "rlhf" / "experiment" / "story.toml"
@@ -78,6 +78,19 @@ def test_a_study_is_run_tested_once_and_resumed(tmp_path: Path) -> None:
     small_study(tmp_path, {**arms, "more": []}, [0])
     with pytest.raises(ConfigError, match="another study of this name"):
         run_studies([path], tmp_path / "runs")
+
+
+def test_a_later_version_with_more_options_goes_on_with_the_runs_of_a_study(tmp_path: Path) -> None:
+    """The digest of a study's folder was once different for every option that the package gained."""
+
+    class Later(StudySection):
+        added: int = 3
+
+    study = Study.read(small_study(tmp_path, {"fixed": []}, [0]))
+    said = study.section.model_dump(exclude_unset=True)
+    assert Study(Later(**said), study.base).digest == study.digest
+    assert Study(StudySection(**{**said, "games": 3}), study.base).digest != study.digest
+    assert Study(StudySection(**{**said, "seeds": [0, 1]}), study.base).digest == study.digest
 
 
 def test_a_time_limit_stops_an_experiment_and_the_next_call_goes_on(tmp_path: Path) -> None:
