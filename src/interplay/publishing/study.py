@@ -132,8 +132,8 @@ class Study:
     @property
     def digest(self) -> str:
         """A hash of what the study's file and its recipe say, except the seeds: only seeds may be added to a study
-        later. Options that the file does not set are left out, so that a new version of this package, which may have more of
-        them, goes on with the runs of an older one."""
+        later. Options that the file does not set are left out, so that a new version of this package, which may have
+        more of them, goes on with the runs of an older one."""
         rest = self.section.model_dump(exclude={"seeds"}, exclude_unset=True)
         recipe = self.base.read_text(encoding="utf-8")
         return hashlib.blake2b(json.dumps([rest, recipe], sort_keys=True).encode(), digest_size=8).hexdigest()
