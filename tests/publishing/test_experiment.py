@@ -11,7 +11,7 @@ import pytest
 from interplay.errors import ConfigError, InterplayError
 from interplay.evaluation.intervals import Estimate
 from interplay.publishing.agenda import Agenda, ExperimentPace, StudyCall, run_studies
-from interplay.publishing.experiment import one_run
+from interplay.publishing.experiment import begin, one_run, optima
 from interplay.publishing.results import Contrast, Results, holm
 from interplay.publishing.study import Study, StudySection
 
@@ -78,6 +78,24 @@ def test_a_study_is_run_tested_once_and_resumed(tmp_path: Path) -> None:
     small_study(tmp_path, {**arms, "more": []}, [0])
     with pytest.raises(ConfigError, match="another study of this name"):
         run_studies([path], tmp_path / "runs")
+
+
+def test_regret_is_the_distance_to_the_best_of_each_task(tmp_path: Path) -> None:
+    """It needs nothing of the runs but the gold of their tasks, so `best` may be added to a study that has runs."""
+    path = ROOT / "recipes" / "rlhf" / "experiment" / "negotiation.toml"
+    study = Study.read(path, seeds=1)
+    without = study.section.model_copy(update={"best": None})
+    assert Study(without, study.base).digest == study.digest
+    begin(study, tmp_path)
+    best = optima(study)["seen"]
+    assert len(best) == study.section.games and all(value is not None and 0 < value <= 1 for value in best.values())
+    run = tmp_path / "single" / "seed-0"
+    run.mkdir(parents=True)
+    (first, most), (second, more) = [(task, value or 0.0) for task, value in best.items()][:2]
+    lineups = [{"tasks": {first: most - 0.5}}, {"tasks": {second: more - 0.25}}]
+    tests = {name: {"mean": {}, "lineups": lineups} for name in study.section.tests}
+    (run / "test.json").write_text(json.dumps({"arm": "single", "seed": 0, "tests": tests}))
+    assert Results.read(tmp_path).values("single", "seen", "regret") == {0: pytest.approx(0.375)}
 
 
 def test_a_later_version_with_more_options_goes_on_with_the_runs_of_a_study(tmp_path: Path) -> None:

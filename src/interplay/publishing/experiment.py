@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from interplay import envs
 from interplay.config import Recipe
 from interplay.errors import ConfigError
 from interplay.publishing import measures
@@ -25,6 +26,7 @@ from interplay.rollout.resolve import resolve
 from interplay.types import Episode
 
 TESTED = "test.json"
+OPTIMA = "optima.json"  # of a study: see `optima`
 
 
 def begin(study: Study, folder: Path) -> None:
@@ -38,6 +40,22 @@ def begin(study: Study, folder: Path) -> None:
             "expected the same study file, or another folder in --out."
         )
     noted.write_text(json.dumps(about, indent=1) + "\n")
+    if study.section.best == "task":
+        (folder / OPTIMA).write_text(json.dumps(optima(study), indent=1) + "\n")
+
+
+def optima(study: Study) -> dict[str, dict[str, float | None]]:
+    """For every test, the most gold that can be had in each of its tasks."""
+    section = study.section
+    out: dict[str, dict[str, float | None]] = {}
+    for name, test in section.tests.items():
+        found = out[name] = {}
+        for seed in section.seeds:
+            who = Examinee(next(iter(section.arms)), seed, {})
+            plan = resolve(_tested_recipe(study, who, test.options, next(iter(test.seats), [])), training=False)
+            tasks = [plan.task(index, "test") for index in range(section.games)]
+            found |= {task.id: envs.make(task).optimum(section.role) for task in tasks}
+    return out
 
 
 def run_folder(folder: Path, arm: str, seed: int) -> Path:
@@ -117,7 +135,7 @@ def tested(study: Study, arm: str, seed: int, name: str, checkpoint: Path) -> di
             "preference": measures.preference(ours, theirs, section.rater),
             "start": start["mean"][section.gold],
         }
-        if section.best is not None:
+        if isinstance(section.best, float):
             means["regret"] = section.best - means[section.gold]
         lineups.append({"seats": seats, **means, "tasks": ours})
         for key, value in means.items():
