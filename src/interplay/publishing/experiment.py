@@ -11,7 +11,8 @@ import json
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from interplay.publishing import measures
 from interplay.publishing.study import Study
 from interplay.rewards.gold import worth
 from interplay.rollout.resolve import resolve
+from interplay.training.interrupt import Interrupted
 from interplay.types import Episode
 
 TESTED = "test.json"
@@ -62,9 +64,27 @@ def run_folder(folder: Path, arm: str, seed: int) -> Path:
     return folder / arm / f"seed-{seed}"
 
 
+_asked: list[Callable[[], bool]] = []
+
+
+def end_when(asked: Callable[[], bool]) -> None:
+    """From now on, the work of this process is also late when `asked()` is true: somebody wants it to end."""
+    _asked.append(asked)
+
+
+@contextmanager
+def ended_by(asked: Callable[[], bool]) -> Iterator[None]:
+    """`end_when`, for this context only."""
+    end_when(asked)
+    try:
+        yield
+    finally:
+        _asked.pop()
+
+
 def late(until: float | None) -> bool:
-    """Whether the time limit of the experiment, in seconds since the epoch, has passed."""
-    return until is not None and time.time() > until
+    """Whether the time limit of the experiment, in seconds since the epoch, has passed, or it was asked to end."""
+    return (until is not None and time.time() > until) or any(asked() for asked in _asked)
 
 
 def one_run(study: Study, folder: Path, arm: str, seed: int, until: float | None = None) -> str:
@@ -83,7 +103,10 @@ def one_run(study: Study, folder: Path, arm: str, seed: int, until: float | None
     try:
         trainer.train()
         if trainer.stopping:
-            return f"{name}: interrupted at step {trainer.step_index}"
+            line = f"{name}: interrupted at step {trainer.step_index}"
+            if not late(until):  # a signal reached the run itself
+                raise Interrupted(line)
+            return line
         learners = trainer.plan.trainable if section.whole else [section.learner]
         counts = {
             "steps": trainer.step_index,
