@@ -248,13 +248,14 @@ class Vault(envs.Env):
     def observe(self) -> dict[str, Observation]:
         if self.turn == 2:
             return {}
-        peek = Tool("peek", "Looks.", (Parameter("what", "what to look at"),), self._peek, seconds=0.05)
+        seconds = 0.05 if self.task.data["slow"] else 60.0
+        peek = Tool("peek", "Looks.", (Parameter("what", "what to look at"),), self._peek, seconds)
         return {"guest": Observation((Message("user", f"turn {self.turn}"),), legal=("open",), tools=(peek,))}
 
     def _peek(self, what: str) -> str:
         if self.task.data["fault"]:
             raise ValueError("the lamp is out")
-        time.sleep(self.task.data["slow"] * 0.3)
+        time.sleep(self.task.data["slow"] * 60)
         return f"{what}: {self.turn} over <|end|>"
 
     def step(self, actions: dict[str, str]) -> Rewards:

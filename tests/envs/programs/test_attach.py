@@ -83,7 +83,7 @@ def test_a_wrong_token_opens_nothing_and_a_services_error_is_a_crash(tasks: list
     _, session = post("/attach")
     assert post(f"/s/{session['key']}/end", {})[0] == 400
     assert post(f"/s/{session['key']}/end", {"error": {"kind": "OOM", "words": "no memory", "place": "x"}})[0] == 200
-    waits.join(10)
+    waits.join(60)
     assert "OOM at x: no memory" in str(failed[0])
 
 

@@ -85,7 +85,7 @@ def left_behind() -> list[Any]:
     import psutil
 
     *_, worker = process._workers.values()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while len(left := psutil.Process(worker._process.pid).children(recursive=True)) > 2 and time.monotonic() < until:
         time.sleep(0.05)
     return left[2:]
@@ -130,7 +130,7 @@ def test_a_program_that_takes_too_long_by_itself_is_ended() -> None:
     began = time.monotonic()
     env = played(task_of(function="commands:sleeps", program={"seconds": 0.5}))
     assert "Timeout" in env.state()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60, "it would have slept for a minute, twice"
 
 
 def test_a_program_that_never_asks_ends_with_its_result() -> None:
