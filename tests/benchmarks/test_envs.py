@@ -14,8 +14,10 @@ from interplay import envs
 def test_every_environment_makes_its_steps(
     load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Games at least 2,000 observe and step a second of processor time, work and games of the senses 500."""
+    """Games at least 2,000 observe and step a second of processor time, work and games of the senses 500; a tenth of
+    that on a machine that may be slow."""
     benchmark = load_script("benchmarks/envs.py")
+    monkeypatch.setattr(benchmark, "LEAST", {kind: least / 10 for kind, least in benchmark.LEAST.items()})
     monkeypatch.setattr(sys, "argv", ["envs.py", "--seconds", "0.05"])
     benchmark.main()
     lines = capsys.readouterr().out.splitlines()[1:]

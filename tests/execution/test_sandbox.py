@@ -122,8 +122,8 @@ def score(box: Sandbox, job: Job) -> RunResult:
         return found.result(10 * job.limits.seconds)
     except TimeoutError:
         pytest.fail("the slot never came back")
-    except SandboxError as error:
-        pytest.fail(f"a program became a failure of the machinery: {error}")
+    except Exception as error:
+        pytest.fail(f"a program became a failure of the machinery: {type(error).__name__}: {error}")
 
 
 @pytest.mark.parametrize(
