@@ -19,6 +19,10 @@ def check(lines: list[Line]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def strongest() -> IsolationLevel:
+    return "namespaces" if not offered("namespaces") else "landlock"
+
+
 def need(level: IsolationLevel) -> None:
     if reason := offered(level):
         pytest.skip(f"this machine does not offer {level}: {reason}")
@@ -26,7 +30,7 @@ def need(level: IsolationLevel) -> None:
 
 def test_quick_hostile_programs_and_answers_are_contained() -> None:
     """At the strongest level of this machine; the remaining programs and levels are in slow tests."""
-    level: IsolationLevel = "namespaces" if not offered("namespaces") else "landlock"
+    level = strongest()
     need(level)
     check(as_myself(level, "--quick"))
 
@@ -44,8 +48,9 @@ def test_an_ordinary_user_has_the_same_walls(level: IsolationLevel) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["namespaces", "landlock"])
 def test_every_hostile_program_and_answer_is_contained(level: IsolationLevel) -> None:
+    """At the strongest level, a test that is not slow runs the quick ones."""
     need(level)
-    check(as_myself(level))
+    check(as_myself(level, *(["--long"] if level == strongest() else [])))
 
 
 @pytest.mark.slow
