@@ -110,6 +110,23 @@ def with_drafts(plain: LocalEngine, ours: LocalEngine) -> None:
     ours.speculation = None
 
 
+def with_limits(plain: LocalEngine, ours: LocalEngine) -> None:
+    """Stop strings, masks and replies that are scored."""
+    free = Request((0,), (9, 8, 7), 5, Sampling(1.0, 8))
+    a, b = serve(plain, [free])[0].tokens[3:5]  # the host learns of it when the GPU is tokens past it
+    same(plain, ours, [replace(free, sampling=Sampling(1.0, 8, stop_strings=(f"{a}][{b}",))), replace(free, seed=6)])
+    same(plain, ours, restricted())
+
+
+def with_other_adapters(plain: LocalEngine, ours: LocalEngine) -> None:
+    for engine in (plain, ours):
+        base = engine.runner.model
+        engine.load("b", random_adapter(base, 6, 3), 1)
+        engine.unload("a")
+        engine.load("a", random_adapter(base, 62, 4, scale=0.1), 2)  # past the room there was: everything moves
+    same(plain, ours, requests()[1:4])
+
+
 def main(family: str) -> None:
     # Each program of a kernel is slow Python here: few parts per context, yet whole ones and cut ones both.
     kernels.attention.decode_splits = lambda batch, groups: 2 if batch <= 4 else 1
@@ -126,18 +143,10 @@ def main(family: str) -> None:
         engine.load("a", random_adapter(base, 4, 1), 0)
         engine.load("b", random_adapter(base, 6, 2, part="mlp"), 0)
     same(plain, ours, requests())
-    if family in ("qwen2", "gpt2"):  # a fused one, and one as it is
+    if family in ("qwen2", "gpt2"):  # a fused one, and one as it is; the rest does not depend on the layers
         with_drafts(plain, ours)
-    free = Request((0,), (9, 8, 7), 5, Sampling(1.0, 8))
-    a, b = serve(plain, [free])[0].tokens[3:5]  # the host learns of it when the GPU is tokens past it
-    same(plain, ours, [replace(free, sampling=Sampling(1.0, 8, stop_strings=(f"{a}][{b}",))), replace(free, seed=6)])
-    for engine, base in both:
-        engine.load("b", random_adapter(base, 6, 3), 1)
-    same(plain, ours, restricted())
-    for engine, base in both:
-        engine.unload("a")
-        engine.load("a", random_adapter(base, 62, 4, scale=0.1), 2)  # past the room there was: everything moves
-    same(plain, ours, requests()[1:4])
+        with_limits(plain, ours)
+        with_other_adapters(plain, ours)
     for engine, _ in both:
         engine.update(1)
         assert engine.scheduler.cache.free == engine.scheduler.cache.total
