@@ -114,7 +114,8 @@ def measure(tree: Path, steps: int, profiled: bool) -> Measured:
 
 
 def show_functions(found: Mapping[str, Sequence[Measured]], most: int) -> None:
-    """The functions with the largest own time, or with the largest difference if there are two checkouts."""
+    """The functions with the largest own time, or with the largest difference if there are two checkouts. How many
+    calls a step makes does not depend on the machine's speed."""
     sums: dict[str, Own] = {}
     for name, runs in found.items():
         steps = sum(SKIP + len(run.steps) for run in runs)
@@ -122,6 +123,7 @@ def show_functions(found: Mapping[str, Sequence[Measured]], most: int) -> None:
         for run in runs:
             for f, (calls, own) in run.functions.items():
                 sums[name][f] = (sums[name][f][0] + calls, sums[name][f][1] + own / steps)
+        print(f"{name}: {sum(calls for calls, _ in sums[name].values()) / steps:,.0f} calls of functions a step")
     new, old = sums["new"], sums.get("old", {})
     nothing = (0, 0.0)
     gap = {f: new.get(f, nothing)[1] - old.get(f, nothing)[1] for f in new.keys() | old.keys()}

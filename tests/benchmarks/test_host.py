@@ -32,6 +32,7 @@ def test_old_and_new_take_turns_and_functions_are_compared_by_name(
     assert ran == [tmp_path, module.ROOT] * 2
     out = capsys.readouterr().out
     assert "speed of the new one, old = 1: 0.800  0.800; median 0.800" in out
+    assert "new: 1 calls of functions a step" in out  # 18 in two runs of 8 steps
     *_, first, second = out.splitlines()
     assert first.split() == ["slow", "0", "10", "0.00", "200.00", "+200.00"]  # two runs of 5 steps and 3 more
     assert second.split() == ["gone", "16", "0", "100.00", "0.00", "-100.00"]
