@@ -12,7 +12,7 @@ worker runs one tool at a time.
 `validate` feeds the simulation with what the run with one worker measured: the tokens and tool times of every episode
 (from its records), the time of an engine step (measured apart, with 1 and with 32 replies at once), and the learner's
 and the update's time of a step. The same recorded episodes are simulated with 1, 2 and 4 workers and compared with real
-runs.
+runs. With `--json PATH` a call that was interrupted is continued by the same call.
 
 `sweep` prints a simulation, and nothing in it was run. Its engine and learner are those of docs/benchmarks.md (0.5B on
 an H200); everything else is named above its tables.
@@ -29,7 +29,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
@@ -42,9 +43,10 @@ sys.path.insert(0, str(HERE))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 from labour import effort, options  # noqa: E402
-from simulation import Outcome, Shape, Simulation, Turns  # noqa: E402
+from simulation import Measured, Outcome, Shape, Simulation, Turns  # noqa: E402
 
 from interplay.config import parse  # noqa: E402
+from interplay.distributed.connection import package  # noqa: E402
 from interplay.rollout import records  # noqa: E402
 from interplay.rollout.resolve import resolve  # noqa: E402
 from interplay.rollout.team import speech_of  # noqa: E402
@@ -52,6 +54,9 @@ from interplay.training.run_folder import STREAM  # noqa: E402
 from interplay.training.trainer import Observer, Trainer  # noqa: E402
 
 TASKS, GROUP, SKIP = 8, 4, 1
+ROWS = [
+    (workers, staleness) for staleness in (0, 1) for workers in (1, 2, 4)
+]  # of `validate`; the first one is measured
 RECIPE: dict[str, Any] = {
     "name": "labour",
     "device": "cpu",
@@ -92,14 +97,21 @@ def train(folder: Path, workers: int, overrides: Sequence[str]) -> list[dict[str
         trainer.train()
     finally:
         trainer.close()
+    if trainer.stopping:
+        raise SystemExit("A signal ended the run, and so the benchmark.")
     return rows[SKIP:]
 
 
-def begin_cluster(workers: int) -> None:
-    """One local cluster for all runs of this program."""
-    import ray
-
+@contextmanager
+def local_cluster(workers: int) -> Iterator[None]:
+    """Inside, there is one local cluster for all runs of this program. SIGTERM ends it too: a run hears the signal and
+    ends (`train`), and between runs Ray's own handler raises SystemExit."""
+    ray = package()
     ray.init(address="local", num_cpus=workers + 1, include_dashboard=False, log_to_driver=False)
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def machine() -> str:
@@ -111,9 +123,9 @@ def mean_of(rows: Sequence[Mapping[str, float]], key: str) -> float:
     return fmean(row[key] for row in rows)
 
 
+@local_cluster(2)
 def workers(args: argparse.Namespace) -> dict[str, Any]:
     """Episodes per second on a task whose tool computes, with and without the time in which engines compute."""
-    begin_cluster(2)
     arms = {"1 worker": (1, 1), "2 workers": (2, 1), "1 worker, twice the concurrency": (1, 2)}
     found: dict[str, Any] = {}
     for name, (count, slots) in arms.items():
@@ -166,23 +178,6 @@ def busiest(folder: Path) -> tuple[float, float]:
 # -- what is measured for the simulation ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Measured:
-    """`episodes` are the turns by group and replica; times are in seconds."""
-
-    episodes: dict[tuple[int, int], Turns]
-    step: float
-    each: float
-    learn: float
-    update: float
-
-    def draw(self, number: int, replica: int) -> Turns:
-        """A recorded episode: that of this group, or for a group that was not recorded, any."""
-        if (number, replica) in self.episodes:
-            return self.episodes[number, replica]
-        return Random(f"{number} {replica}").choice(list(self.episodes.values()))
-
-
 def recorded(folder: Path) -> dict[tuple[int, int], Turns]:
     """The episodes of a run from its records."""
     rows = [json.loads(line) for line in (folder / STREAM).read_text().splitlines()]
@@ -227,28 +222,43 @@ def shape_of(measured: Measured, count: int, staleness: int) -> Shape:
     )
 
 
+@local_cluster(4)
 def validate(args: argparse.Namespace) -> dict[str, Any]:
-    begin_cluster(4)
-    step, each = engine_times()
-    found: list[dict[str, float]] = []
-    measured: Measured | None = None
-    for staleness in (0, 1):
-        for count in (1, 2, 4):
-            given = [*options({"how": "wait", "mean": args.mean}), f"train.steps={args.steps + SKIP}"]
-            with tempfile.TemporaryDirectory() as folder:
-                rows = train(Path(folder), count, [*given, f"stream.max_staleness={staleness}"])
-                if measured is None:
-                    update = mean_of(rows, "cluster/update_seconds")
-                    learn = mean_of(rows, "wall") - mean_of(rows, "seconds/rollout") - update
-                    measured = Measured(recorded(Path(folder)), step, each, learn, update)
-            simulated = Simulation(shape_of(measured, count, staleness), measured.draw).run(args.steps + SKIP, SKIP)
-            real = mean_of(rows, "wall")
-            found.append({"workers": count, "staleness": staleness, "real": real, "simulated": simulated.seconds})
-            print(found[-1], flush=True)
+    """With `--json`, every row is written when it is known, and a later call goes on after the rows that are there."""
+    found = begun(args)
+    measured = Measured.read(found["measured"]) if found["measured"] else None
+    known = {(row["workers"], row["staleness"]) for row in found["runs"]}
+    step, each = (0.0, 0.0) if measured is not None else engine_times()
+    for count, staleness in (place for place in ROWS if place not in known):
+        given = [*options({"how": "wait", "mean": args.mean}), f"train.steps={args.steps + SKIP}"]
+        with tempfile.TemporaryDirectory() as folder:
+            rows = train(Path(folder), count, [*given, f"stream.max_staleness={staleness}"])
+            if measured is None:
+                update = mean_of(rows, "cluster/update_seconds")
+                learn = mean_of(rows, "wall") - mean_of(rows, "seconds/rollout") - update
+                measured = Measured(recorded(Path(folder)), step, each, learn, update)
+        simulated = Simulation(shape_of(measured, count, staleness), measured.draw).run(args.steps + SKIP, SKIP)
+        real, load = mean_of(rows, "wall"), os.getloadavg()[0]
+        row = {"workers": count, "staleness": staleness, "real": real, "simulated": simulated.seconds, "load": load}
+        found["runs"].append(row)
+        found["measured"] = measured.written()
+        print(row, flush=True)
+        if args.json:
+            Path(args.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
     assert measured is not None
-    show_validation(measured, found, args.steps)
-    times = {k: v for k, v in asdict(measured).items() if k != "episodes"}
-    return {"runs": found, **times, "episodes": [list(turns) for turns in measured.episodes.values()]}
+    show_validation(measured, found["runs"], args.steps)
+    return found
+
+
+def begun(args: argparse.Namespace) -> dict[str, Any]:
+    """The rows that an earlier call has written, and what it measured."""
+    path = Path(args.json) if args.json else None
+    if path is None or not path.is_file():
+        return {"mean": args.mean, "steps": args.steps, "runs": [], "measured": None}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if (found.get("mean"), found.get("steps")) != (args.mean, args.steps):
+        raise SystemExit(f"{path} has results with another --mean or --steps; give these, or another file.")
+    return found
 
 
 def show_validation(measured: Measured, found: Sequence[Mapping[str, float]], steps: int) -> None:
@@ -256,12 +266,12 @@ def show_validation(measured: Measured, found: Sequence[Mapping[str, float]], st
         f"measured: an engine step {1e3 * measured.step:.2f} ms, and {1e3 * measured.each:.3f} ms for each reply; "
         f"learner {measured.learn:.3f} s, update {measured.update:.3f} s; {len(measured.episodes)} episodes"
     )
-    print(f"{machine()}; one run a row, means over {steps} steps")
-    print("\n| workers | max_staleness | real, s a step | simulated | difference |\n|---|---|---|---|---|")
+    print(f"{os.cpu_count()} cores; one run a row, means over {steps} steps; the load average is that after the row")
+    print("\n| workers | max_staleness | real, s a step | simulated | difference | load |\n|---|---|---|---|---|---|")
     for row in found:
         gap = row["simulated"] / row["real"] - 1
         cells = f"{row['workers']:g} | {row['staleness']:g} | {row['real']:.3f} | {row['simulated']:.3f}"
-        print(f"| {cells} | {gap:+.1%} |")
+        print(f"| {cells} | {gap:+.1%} | {row['load']:.1f} |")
 
 
 # -- the simulation alone ---------------------------------------------------------------------------------------------
@@ -351,7 +361,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=["workers", "validate", "sweep"])
     parser.add_argument("--steps", type=int, default=6, help="training steps that are counted")
     parser.add_argument("--mean", type=float, default=0.1, help="workers, validate: mean seconds of the tool")
-    parser.add_argument("--json", metavar="PATH", help="write the results there too")
+    parser.add_argument("--json", metavar="PATH", help="write the results there too; validate goes on from there")
     about = parser.add_argument_group("sweep")
     numbers = lambda text: [int(part) for part in text.split(",")]  # noqa: E731
     about.add_argument("--gpus", type=numbers, default=[8, 64, 256, 1000])

@@ -10,11 +10,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from random import Random
 from statistics import fmean
+from typing import Any
 
 Turns = tuple[tuple[int, float], ...]  # of an episode: sampled tokens, and seconds of the tool after them
 
@@ -36,6 +37,32 @@ class Shape:
     mtbf: float = math.inf
     restart: float = 60.0  # until a lost worker, or a lost group of learners, is back
     checkpoint: int = 10  # training steps between two checkpoints
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a real run measured. `episodes` are the turns by group and replica; times are in seconds."""
+
+    episodes: dict[tuple[int, int], Turns]
+    step: float
+    each: float
+    learn: float
+    update: float
+
+    def draw(self, number: int, replica: int) -> Turns:
+        """A recorded episode: that of this group, or for a group that was not recorded, any."""
+        if (number, replica) in self.episodes:
+            return self.episodes[number, replica]
+        return Random(f"{number} {replica}").choice(list(self.episodes.values()))
+
+    def written(self) -> dict[str, Any]:
+        """As JSON, for `read`."""
+        return {**asdict(self), "episodes": [[*key, turns] for key, turns in self.episodes.items()]}
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Measured:
+        found = {(number, replica): tuple((n, s) for n, s in turns) for number, replica, turns in data["episodes"]}
+        return cls(**{**data, "episodes": found})
 
 
 @dataclass

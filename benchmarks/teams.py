@@ -14,6 +14,8 @@ a new one begins when one ends. Columns:
     reply          sampled tokens per reply
     host µs        time in which the engine does not compute, per sampled token
     env µs         time in the environment per sampled token, over all threads
+    CPU µs         CPU time of the event loop's thread per reply: prompts, requests, keys, records of turns, and the
+                   environment unless it runs in threads of its own; other programs change it little
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class Fullness:
     engine: float  # seconds in engine steps
     in_flight: float
     environment: float  # seconds in the environment
+    loop: float  # CPU seconds of the event loop's thread
 
     def line(self) -> str:
         per = 1e6 / max(1, self.sampled)
@@ -68,7 +71,7 @@ class Fullness:
             f"{self.arm:<22}{self.sampled / self.seconds:>10,.0f}{self.in_flight:>11.1f}"
             f"{self.engine / self.seconds:>12.1%}{self.prompts / max(1, self.sampled):>8.2f}"
             f"{self.sampled / max(1, self.replies):>8.1f}{(self.seconds - self.engine) * per:>9.1f}"
-            f"{self.environment * per:>8.1f}"
+            f"{self.environment * per:>8.1f}{1e6 * self.loop / max(1, self.replies):>8.0f}"
         )
 
 
@@ -124,19 +127,19 @@ def measured(arm: str, changes: Sequence[str], episodes: int, rounds: int) -> Fu
     try:
         asyncio.run(play(0, min(8, episodes)))  # compile, capture graphs, start checkers
         watch = Watch(engine)
-        before, began = engine.stats(), time.perf_counter()
+        before, began, used = engine.stats(), time.perf_counter(), time.thread_time()
         try:
             asyncio.run(play(1000, episodes * rounds))
         finally:
             watch.close()
-        seconds, after = time.perf_counter() - began, engine.stats()
+        seconds, loop, after = time.perf_counter() - began, time.thread_time() - used, engine.stats()
     finally:
         team.close()
     busy = after.seconds - before.seconds
     computed = (after.prompt_tokens - after.cached_tokens) - (before.prompt_tokens - before.cached_tokens)
     return Fullness(
         arm, episodes * rounds, watch.replies, after.sampled_tokens - before.sampled_tokens, computed, seconds, busy,
-        watch.weighed / max(watch.seconds, 1e-9), watch.environment,
+        watch.weighed / max(watch.seconds, 1e-9), watch.environment, loop,
     )  # fmt: skip
 
 
@@ -157,7 +160,7 @@ def main() -> None:
         args.episodes = min(args.episodes, 32)
     name = torch.cuda.get_device_name() if torch.cuda.is_available() and not args.quick else "CPU"
     print(f"{name}, torch {torch.__version__}: {args.episodes} episodes in flight, {args.rounds} times as many played")
-    print(f"{'':<22}  tokens/s  in flight  of it busy  prompt   reply  host µs  env µs")
+    print(f"{'':<22}  tokens/s  in flight  of it busy  prompt   reply  host µs  env µs  CPU µs")
     found: list[Fullness] = []
     for arm, own in ARMS.items():
         found.append(measured(arm, [*changes, *own, *args.changes], args.episodes, args.rounds))

@@ -228,6 +228,16 @@ def test_equal_prompts_have_equal_digests_and_only_those() -> None:
     assert ours.prompt((Message("user", "go"),)).digest == one.digest != two.digest
 
 
+def test_a_prompt_that_extends_another_has_the_digest_of_its_ids() -> None:
+    """Only the new ids are hashed, and still it belongs to the same group as a prompt that was rendered as a whole."""
+    ids, seen = (7, 9, 9, 5, 8, 8), (MediaSpan(1, 2, "ca7"), MediaSpan(4, 2, "d09"))
+    for first in (0, 1, 3, 4, 6):
+        media = tuple(span for span in seen if span.start < first)
+        begin = Prompt(ids[:first], "", media=media)
+        assert Prompt(ids, "", media=seen, begin=begin).digest == Prompt(ids, "", media=seen).digest
+        assert Prompt(ids, "", begin=Prompt(ids[:first], "")).digest == Prompt(ids, "").digest
+
+
 def test_promise_12_prompts_that_differ_in_a_picture_have_different_digests() -> None:
     """A grouping by prompt never puts them into one group."""
     made = [Prompt((7, 9, 9), "", media=media) for media in ((), (MediaSpan(1, 2, "ca7"),), (MediaSpan(1, 2, "d09"),))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -66,3 +68,37 @@ def test_the_sweep_prints_a_table_that_is_called_a_simulation(
     assert out.startswith("A SIMULATION: nothing of this was run.")
     assert len([line for line in out.splitlines() if line.startswith(("| 4 ", "| 8 "))]) == 2 + 5 + 4 + 6 + 4
     assert not math.isnan(float(out.splitlines()[-1].split("|")[6]))
+
+
+def test_a_validation_that_was_interrupted_goes_on_with_what_it_had_measured(
+    load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    script, kept = load_script("benchmarks/cluster.py"), tmp_path / "kept.json"
+    ran: list[tuple[int, str]] = []
+
+    def train(folder: Path, workers: int, overrides: list[str]) -> list[dict[str, float]]:
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        ran.append((workers, overrides[-1]))
+        return [{"wall": 3.0, "seconds/rollout": 2.0, "cluster/update_seconds": 0.5}]
+
+    monkeypatch.setattr(script, "train", train)
+    monkeypatch.setattr(script, "engine_times", lambda: (0.01, 0.0))
+    monkeypatch.setattr(script, "recorded", lambda folder: {(0, 0): ((2, 0.25),), (0, 1): ((1, 0.5), (3, 0.5))})
+    args = argparse.Namespace(mean=0.2, steps=2, json=str(kept))
+    validate = script.validate.__wrapped__  # without a cluster
+    with pytest.raises(KeyboardInterrupt):
+        validate(args)
+    first = json.loads(kept.read_text())
+    assert [(row["workers"], row["staleness"]) for row in first["runs"]] == [(1, 0), (2, 0)]
+    ran.clear()
+    monkeypatch.setattr(script, "engine_times", lambda: pytest.fail("it was measured already"))
+    with pytest.raises(KeyboardInterrupt):
+        validate(args)
+    assert ran == [(4, "stream.max_staleness=0"), (1, "stream.max_staleness=1")]
+    second = json.loads(kept.read_text())
+    assert len(second["runs"]) == 4 and second["measured"] == first["measured"]
+    assert second["measured"]["learn"] == 0.5 and second["runs"][2]["simulated"] > 0
+    with pytest.raises(SystemExit, match="another --mean or --steps"):
+        validate(argparse.Namespace(mean=0.1, steps=2, json=str(kept)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 from fleets import RECIPE, Watched, assert_nothing_lost, measured, play
+from rich.console import Console
 from runs import make
 from safetensors.torch import load_file
 
+from interplay.cli.layout import show_layout
 from interplay.config import parse
 from interplay.distributed.layout import layout
 from interplay.distributed.worker import RolloutWorker
@@ -96,6 +99,13 @@ def test_the_plan_of_a_cluster_lists_its_processes_without_starting_any() -> Non
     found = {row.what.split(" (")[0]: row for row in layout(resolve(parse(RECIPE, [f"{WORKERS}3", *shared])))}
     assert {name: row.count for name, row in found.items()} == {"the run": 1, "learner ranks": 4, "rollout workers": 3}
     assert all(row.memory > 0 and row.gpus == 0 for row in found.values())
+
+
+def test_the_printed_plan_says_what_all_processes_need_together() -> None:
+    """The process of the run has one CPU, and each of the three workers two."""
+    said, wanted = io.StringIO(), [f"{WORKERS}3", "cluster.worker_cpus=2", "device=cpu"]
+    show_layout(Console(file=said, width=200), "recipes/tictactoe/at_grpo.toml", wanted)
+    assert "In all: 7 CPUs and 0 GPUs." in said.getvalue()
 
 
 def test_a_cluster_with_gpus_is_planned_on_a_machine_without_one(monkeypatch: pytest.MonkeyPatch) -> None:

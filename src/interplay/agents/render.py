@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from interplay.agents.soft import marked, parted, softly
 from interplay.agents.syntax import schema, syntax_of
+from interplay.engines.codec import TokenCodec
 from interplay.errors import ModelError
 from interplay.types import Media, MediaSpan, Message, SoftMessage, Tool, identity
 
@@ -29,17 +30,27 @@ _CACHE_LIMIT = 100_000
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """`text` is the exact output of the template. `extends` names the sample whose prompt and reply `ids` begin with,
-    token for token; None if the prompt was rendered from scratch. `digest` is a hash of the ids and media."""
+    token for token; None if the prompt was rendered from scratch. `digest` is a hash of the ids and media. With
+    `begin`, a prompt with which this one begins, only what is new is hashed."""
 
     ids: tuple[int, ...]
     text: str
     extends: str | None = None
     media: tuple[MediaSpan, ...] = ()
+    begin: InitVar[Prompt | None] = None
     digest: str = field(init=False)
+    _hash: hashlib.blake2b = field(init=False, repr=False, compare=False)  # of repr(ids), up to the last bracket
 
-    def __post_init__(self) -> None:
-        known = repr(identity(self.ids, self.media)).encode()
-        object.__setattr__(self, "digest", hashlib.blake2b(known, digest_size=8).hexdigest())
+    def __post_init__(self, begin: Prompt | None) -> None:
+        known = identity(self.ids, self.media)
+        new = known if begin is None else known[len(begin.ids) :]
+        hashed = hashlib.blake2b(b"(", digest_size=8) if begin is None else begin._hash.copy()
+        written = repr(new)[1:-1].removesuffix(",")
+        hashed.update((f", {written}" if new and len(new) < len(known) else written).encode())
+        object.__setattr__(self, "_hash", hashed)
+        whole = hashed.copy()
+        whole.update(b")" if len(known) != 1 else b",)")
+        object.__setattr__(self, "digest", whole.hexdigest())
 
     @property
     def merged(self) -> bool:
@@ -64,7 +75,7 @@ class Renderer:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], senses: Senses | None = None
     ) -> None:
-        self.tokenizer, self.senses = tokenizer, senses
+        self.tokenizer, self.senses, self._codec = tokenizer, senses, TokenCodec(tokenizer)
         self.stop_ids = frozenset(stop_ids)
         self._stop_texts = sorted((tokenizer.decode([i]) for i in stop_ids), key=len, reverse=True)
         self._decoded: dict[tuple[int, ...], tuple[str, bool]] = {}
@@ -94,7 +105,7 @@ class Renderer:
             rest = rest[len(ending) :]
         ids = before.prompt.ids + before.action
         more, media = self._laid(rest, self._shown(messages)[len(before.prompt.media) :], len(ids))
-        return Prompt(ids + more, text, before.id, before.prompt.media + media)
+        return Prompt(ids + more, text, before.id, before.prompt.media + media, before.prompt)
 
     def decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
         """The reply's text without its end token, and whether it had one. Cached, because games repeat replies."""
@@ -107,8 +118,7 @@ class Renderer:
 
     def _decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
         ended = bool(action) and action[-1] in self.stop_ids
-        ids = list(action[:-1] if ended else action)
-        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)), ended
+        return self._codec.decode(action[:-1] if ended else action), ended
 
     def pieces(self, action: tuple[int, ...]) -> tuple[str, ...]:
         """The text of each token by itself."""
@@ -128,7 +138,7 @@ class Renderer:
         end = self.tokenizer.eos_token_id
         if end is None:
             raise ModelError("the tokenizer has no eos token; expected one, because imitation needs it to end a reply.")
-        return (*self._encode(text), int(end))
+        return (*self._codec.encode(text), int(end))
 
     def harmless(self, text: str) -> str:
         """Text from outside (a tool's output) in which the tokenizer's special tokens are broken up, so that they are
@@ -179,7 +189,7 @@ class Renderer:
         """The ids of a text with all its media, and the spans of these."""
         soft = softly(media)
         if not soft:
-            return (self._encode(text), ()) if self.senses is None else self._with_media(text, media, start)
+            return (self._codec.encode(text), ()) if self.senses is None else self._with_media(text, media, start)
         parts, seen = parted(text), [m for m in media if m.kind != "soft"]
         if len(parts) != 2 * len(soft) + 1:
             raise ModelError(
@@ -190,12 +200,12 @@ class Renderer:
         for n, part in enumerate(parts):
             if n % 2:
                 one = soft[n // 2]
-                new = self._encode(part) or (self._filler,) * SoftMessage.read(one).tokens
+                new = self._codec.encode(part) or (self._filler,) * SoftMessage.read(one).tokens
                 spans += (MediaSpan(start + len(ids), len(new), one.digest, one),)
             elif self.senses is None:
-                new = self._encode(part)
+                new = self._codec.encode(part)
             else:
-                count = self._encode(part).count(self.senses.token_id) if n < len(parts) - 1 else len(seen)
+                count = self._codec.encode(part).count(self.senses.token_id) if n < len(parts) - 1 else len(seen)
                 new, more = self._with_media(part, seen[other : other + count], start + len(ids))
                 spans, other = spans + more, other + count
             ids += new
@@ -213,7 +223,7 @@ class Renderer:
         text begins at place `start` of its prompt."""
         assert self.senses is not None
         ids, spans, left = list[int](), list[MediaSpan](), iter(media)
-        for token in self._encode(text):
+        for token in self._codec.encode(text):
             if token != self.senses.token_id:
                 ids.append(token)
                 continue
@@ -230,11 +240,6 @@ class Renderer:
             f"the model's chat template did not write '{self.senses.token}' once for each of the {len(media)} media; "
             "expected one for each picture or sound."
         )
-
-    def _encode(self, text: str) -> tuple[int, ...]:
-        if not text:
-            return ()
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _newest(messages: tuple[Message, ...], limit: int) -> tuple[Message, ...]:

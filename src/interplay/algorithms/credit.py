@@ -27,14 +27,14 @@ CRITIC = "critic"  # the reward record that holds a critic's value, to which no 
 
 def mix(rewards: Rewards, role: Role, weights: RewardSection) -> float:
     """The weighted sum of a role's own rewards and the team's. Rewards that were never scored are left out."""
-    return sum(weight_of(r, weights) * r.value for r in rewards.of(role) if r.value is not None)
+    return sum([weight_of(r, weights) * r.value for r in rewards.of(role).records if r.value is not None])
 
 
 def weight_of(reward: Reward, weights: RewardSection) -> float:
     """The weight of a reward: that of its level times that of its name."""
     if reward.name == CRITIC:
         return 1.0
-    return getattr(weights, reward.level.value) * weights.weights.get(reward.name, 1.0)
+    return getattr(weights, reward.level) * weights.weights.get(reward.name, 1.0)
 
 
 def own(rewards: Rewards) -> Rewards:

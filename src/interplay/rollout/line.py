@@ -56,6 +56,8 @@ class Ledger:
 
     async def drop(self) -> None:
         """Cancel the remaining playouts, so that none of their requests stay in the engine."""
+        if not self.behind:
+            return
         for task in self.behind:
             task.cancel()
         await asyncio.gather(*self.behind, return_exceptions=True)

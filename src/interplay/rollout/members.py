@@ -132,6 +132,8 @@ class Members:
 
     def links(self, role: Role, member: Member) -> tuple[ChannelLink, ...]:
         """The channels to a member that plays `role`. Gated ones come last, as in its prompts."""
+        if not self.recipe.channels:
+            return ()
         wires = channels.of(member.loaded.model)
         known = {} if wires is None else wires.by_name
         found = [(self.recipe.channels[name], channel) for name, channel in known.items()]

@@ -91,7 +91,8 @@ class Runner:
         episode = Episode(f"{task.id}#{replica}", task, replica, seated.seats)
         began = time.monotonic()
         try:
-            await asyncio.wait_for(self._play(episode, seated.players), self.limits.max_episode_seconds + 1)
+            async with asyncio.timeout(self.limits.max_episode_seconds + 1):
+                await self._play(episode, seated.players)
         except ConfigError:  # a configuration error affects every episode, so stop the run
             raise
         except InterplayError as error:

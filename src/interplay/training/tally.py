@@ -10,7 +10,7 @@ from interplay.agents.calls import MALFORMED
 from interplay.algorithms import credit
 from interplay.config import RewardSection
 from interplay.rollout.team import Team
-from interplay.types import Episode, Rewards, Status, reply_share
+from interplay.types import Episode, Level, Rewards, Role, Status, reply_share
 from interplay.types.occupant import learns
 
 
@@ -55,15 +55,16 @@ def _earned(
     """Metrics under `name`: the mean weighted reward in the seats of learners, each component of the reward over all
     seats, and the contribution of each level. All episodes count the same, and so do all plays of one episode."""
     mine = [(played, role) for e, played in plays for role, who in e.seats.items() if learns(who, learners)]
-    components: dict[str, list[float]] = defaultdict(list)
+    found: dict[tuple[str, Role], list[float]] = defaultdict(list)
     for _, played in plays:
         for r in (r for rewards in played for r in rewards if r.value is not None):
-            components[f"{name}/{r.name}/{r.role or 'team'}"].append((r.value or 0.0) / len(played))
-    levels: dict[str, float] = defaultdict(float)
+            found[r.name, r.role or "team"].append((r.value or 0.0) / len(played))
+    parts: dict[Level, float] = defaultdict(float)
     for played, role in mine:
         for r in (r for rewards in played for r in rewards.of(role) if r.value is not None):
-            part = credit.weight_of(r, weights) * (r.value or 0.0) / len(mine) / len(played)
-            levels[f"{name.replace('reward', 'reward_level')}/{r.level.value}"] += part
+            parts[r.level] += credit.weight_of(r, weights) * (r.value or 0.0) / len(mine) / len(played)
+    components = {f"{name}/{what}/{role}": values for (what, role), values in found.items()}
+    levels = {f"{name.replace('reward', 'reward_level')}/{level.value}": part for level, part in parts.items()}
     metrics = {key: sum(values) / len(plays) for key, values in sorted(components.items())}
     whole = [sum(credit.mix(rewards, role, weights) for rewards in played) / len(played) for played, role in mine]
     return metrics | {name: sum(whole) / max(1, len(mine)), **dict(sorted(levels.items()))}

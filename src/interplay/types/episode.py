@@ -63,5 +63,6 @@ def reply_share(episodes: Iterable[Episode], policies: Collection[str], holds: C
     for episode in episodes:
         for turn in episode.turns:
             if turn.playout is None and turn.is_model and turn.policy in policies:
-                replies.setdefault((episode.id, turn.decision, turn.role), []).append(holds(turn))
+                keys = turn.keys
+                replies.setdefault((episode.id, keys.decision, keys.role), []).append(holds(turn))
     return sum(sum(found) / len(found) for found in replies.values()) / max(1, len(replies))

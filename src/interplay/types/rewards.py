@@ -58,7 +58,8 @@ class Rewards:
 
     def of(self, role: Role) -> Rewards:
         """The records that count for `role`: its own and those of the team."""
-        return Rewards(tuple(r for r in self.records if r.role is None or r.role == role))
+        mine = [r for r in self.records if r.role is None or r.role == role]
+        return self if len(mine) == len(self.records) else Rewards(tuple(mine))
 
     def scaled(self, factor: float) -> Rewards:
         if factor == 1.0:

@@ -129,14 +129,14 @@ class Window:
         at = np.arange(used)
         pages = np.minimum(at // size, self._table.shape[1] - 1)
         context = torch.from_numpy((self._table[:, pages] * size + at % size).reshape(-1))
-        longest = max(len(s.request.ids) + s.request.room for s in sequences)
+        longest = max([s.end for s in sequences])
         rows, room = len(sequences), min(used + _ROOM, longest)
         self._rows, self._room = rows, room
         self._keys = [self._gather(k, context, (0, 2, 3, 1)) for k in runner.keys]
         self._values = [self._gather(v, context, (0, 2, 1, 3)) for v in runner.values]
         indices = runner._indices([s.prompt.adapter for s in sequences])
         self.adapters = None if indices is None else torch.from_numpy(indices)
-        shifts = [shift_of(s.prompt) for s in sequences]
+        shifts = [] if runner.senses is None else [shift_of(s.prompt) for s in sequences]
         self._shifts = torch.tensor(shifts) if any(shifts) else None
         G, D = runner.keys[0].shape[1:]
         self._at = torch.arange(room)

@@ -20,6 +20,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from interplay.engines.census import census, deliver, forget
+from interplay.engines.codec import TokenCodec
 from interplay.engines.engine import (
     CPU_CACHE_TOKENS,
     MAX_RUNNING,
@@ -31,7 +32,7 @@ from interplay.engines.engine import (
 from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
 from interplay.engines.local.room import CacheRoom, free_bytes
-from interplay.engines.local.runner import NO_DRAFTS, DraftsOf, ModelRunner, allowed
+from interplay.engines.local.runner import NO_DRAFTS, DraftsOf, Drawn, ModelRunner, allowed
 from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.local.speculation import Speculation
 from interplay.engines.refusals import refuse_impossible
@@ -81,7 +82,7 @@ class LocalEngine:
         self._retired: list[_Slot] = []  # older versions that requests may still use
         self._salts = 0
         self.latch = latch_of(model)
-        self._tokenizer = tokenizer
+        self._codec = None if tokenizer is None else TokenCodec(tokenizer)
         self.max_context = int(model.config.get_text_config().max_position_embeddings)
         self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
         self._prefill_tokens = prefill_tokens
@@ -111,7 +112,8 @@ class LocalEngine:
         slot = self._slots[request.adapter]
         slot.users += 1
         try:
-            self._arrived.append((replace(request, adapter=slot.key), future))
+            named = request if slot.key == request.adapter else replace(request, adapter=slot.key)
+            self._arrived.append((named, future))
             return await census().answer(self, future)
         finally:
             slot.users -= 1
@@ -207,7 +209,7 @@ class LocalEngine:
         if any(not is_soft(span) for span in request.media) and not self.capabilities.media:
             raise EngineError("this engine reads text alone; expected a prompt without pictures and sounds.")
         refuse_impossible(request, self._vocabulary, self.max_context, self._slots)
-        if request.sampling.stop_strings and self._tokenizer is None:
+        if request.sampling.stop_strings and self._codec is None:
             raise EngineError("stop strings need a tokenizer; make the engine with one, or use stop ids.")
         shared = len(request.ids) // cache.block_size  # the reply's sequence shares the prompt's full blocks
         if cache.blocks_for(total) + cache.blocks_for(len(request.ids)) - shared > cache.total:
@@ -285,22 +287,29 @@ class LocalEngine:
         scored = [s for s in fresh if s.request.forced]
         if scored:
             for sequence, logprobs in zip(scored, self.runner.score(scored), strict=True):
-                sequence.tokens, sequence.logprobs = list(sequence.request.forced), logprobs
-                sequence.sampled(len(logprobs), versions[sequence.request.adapter])
+                sequence.append(list(sequence.request.forced), logprobs, versions[sequence.request.adapter])
                 ended.append((sequence, Stop.END))
             fresh = [s for s in fresh if not s.request.forced]
         if ongoing or fresh:
-            drafts, hurry = self._drafts(ongoing, len(fresh))
-            hurry = hurry or scheduler.computing
-            for sequence, tokens, logprobs in self.runner.advance(ongoing, fresh, hurry, drafts):
-                if self.speculation is not None and sequence in drafts:
-                    self.speculation.note(len(drafts[sequence]), len(tokens) - 1)
+            for sequence, tokens, logprobs in self._advance(ongoing, fresh):
                 stop = self._absorb(sequence, tokens, logprobs, versions[sequence.request.adapter])
                 if stop is not None:
                     ended.append((sequence, stop))
+        if not ended:
+            return []
         over = {sequence for sequence, _ in ended}
         scheduler.running = [s for s in scheduler.running if s not in over]
         return [self._delivery(*end) for end in ended]
+
+    def _advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence]) -> list[Drawn]:
+        """Sample, with drafts if this engine has any."""
+        drafts, hurry = self._drafts(ongoing, len(fresh))
+        drawn = self.runner.advance(ongoing, fresh, hurry or self.scheduler.computing, drafts)
+        if drafts and self.speculation is not None:
+            for sequence, tokens, _ in drawn:
+                if sequence in drafts:
+                    self.speculation.note(len(drafts[sequence]), len(tokens) - 1)
+        return drawn
 
     def _drafts(self, ongoing: Seq[Sequence], fresh: int) -> tuple[DraftsOf, bool]:
         """The drafts to use in this step, and whether it should be short, because fresh sequences may get drafts in the
@@ -317,9 +326,7 @@ class LocalEngine:
         self._sampled += len(tokens)
         if sampling.stop_strings and sequence.legal is None:
             tokens, logprobs = self._up_to_stop(sequence, tokens, logprobs)
-        sequence.tokens += tokens
-        sequence.logprobs += logprobs
-        sequence.sampled(len(tokens), version)
+        sequence.append(tokens, logprobs, version)
         if sequence.legal is not None:  # it ends only at the end of a legal reply
             return None if allowed(sequence) else Stop.END
         if tokens[-1] in sampling.stop:
@@ -341,8 +348,8 @@ class LocalEngine:
 
     def _ends(self, tokens: list[int], strings: tuple[str, ...]) -> bool:
         """Whether a stop string is complete. Each token gives at least a byte, so decoding the last few is enough."""
-        assert self._tokenizer is not None
-        text = self._tokenizer.decode(tokens[-(4 * max(map(len, strings)) + 4) :], clean_up_tokenization_spaces=False)
+        assert self._codec is not None
+        text = self._codec.decode(tokens[-(4 * max(map(len, strings)) + 4) :])
         return any(s in text for s in strings)
 
     def _delivery(self, sequence: Sequence, stop: Stop) -> Callable[[], None]:

@@ -68,11 +68,13 @@ class Drawing:
 
     def __init__(self, sequences: Seq[Sequence], drafts: DraftsOf = NO_DRAFTS) -> None:
         self.sequences, self.drafts = list(sequences), drafts
-        self._rows = [(s, ahead) for s in sequences for ahead in range(1 + len(drafts.get(s, ())))]
+        self._rows = [(s, 0) for s in sequences]
+        if drafts:
+            self._rows = [(s, ahead) for s in sequences for ahead in range(1 + len(drafts.get(s, ())))]
         self.samplings = [s.request.sampling for s, _ in self._rows]
         self.temperatures = [s.temperature for s in self.samplings]
         self.seeds = np.array([s.request.seed for s, _ in self._rows], np.uint64)
-        self.restricted = any(s.legal is not None for s in sequences) or any(s.cuts for s in self.samplings)
+        self.restricted = any(s.restricted for s in sequences)
         self._made, self._next = np.empty((0, len(self._rows))), 0
 
     def allowed(self) -> list[list[int] | None]:
@@ -310,6 +312,8 @@ def shift_of(prompt: CachedPrompt) -> int:
 def accepted(sequences: Seq[Sequence], drafts: DraftsOf, tokens: list[int], logprobs: list[float]) -> list[Drawn]:
     """The sampled tokens that count. `tokens` has those of all rows: of a sequence's next token, then of the places
     after each token of its draft. Its first one counts, and each further one if the draft was right before it."""
+    if not drafts:
+        return [(s, [t], [p]) for s, t, p in zip(sequences, tokens, logprobs, strict=True)]
     out, first = list[Drawn](), 0
     for sequence in sequences:
         draft, count = drafts.get(sequence, ()), 1

@@ -29,15 +29,15 @@ def uniforms(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 def sample(logits_NV: Tensor, temperatures: Seq[float], uniforms_N: Tensor) -> tuple[Tensor, Tensor]:
     """Token ids and their log-probs. Temperature 0 takes the argmax; its log-prob is 0, because it is certain."""
-    scaled_NV = logits_NV.float()
-    if any(t not in (0, 1) for t in temperatures):
+    scaled_NV, kinds = logits_NV.float(), set(temperatures)
+    if kinds - {0, 1}:
         scaled_NV = scaled_NV / torch.tensor([[t or 1.0] for t in temperatures], device=logits_NV.device)
     logp_NV = torch.log_softmax(scaled_NV, dim=-1)
     cdf_NV = logp_NV.exp().cumsum(dim=-1, dtype=torch.float64)
     drawn_N1 = torch.searchsorted(cdf_NV, uniforms_N.unsqueeze(1) * cdf_NV[:, -1:], right=True)
     tokens_N = drawn_N1.clamp_max_(logits_NV.shape[1] - 1).squeeze(1)
     logp_N = logp_NV.gather(1, tokens_N.unsqueeze(1)).squeeze(1)
-    if 0 in temperatures:
+    if 0 in kinds:
         greedy_N = torch.tensor([t == 0 for t in temperatures], device=logits_NV.device)
         tokens_N = torch.where(greedy_N, logits_NV.argmax(dim=-1), tokens_N)
         logp_N = logp_N.masked_fill(greedy_N, 0.0)

@@ -12,7 +12,7 @@ import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from typing import NamedTuple
 
 from torch import Tensor
@@ -63,8 +63,15 @@ class Sequence:
     ready: bool = False  # its prompt is computed and copied
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    spans: list[list[int]] = field(default_factory=list)  # [version, number of tokens] for each run of one version
+    spans: list[tuple[int, int]] = field(default_factory=list)  # (version, place of its first token), by place
+    version: int | None = None  # that of the last span
     legal: LegalTrie | None = None  # the legal replies, if only some are legal
+    end: int = field(init=False)  # tokens of the prompt and of the longest reply
+    restricted: bool = field(init=False)  # some tokens cannot be sampled
+
+    def __post_init__(self) -> None:
+        self.end = len(self.request.ids) + self.request.room
+        self.restricted = self.legal is not None or self.request.sampling.cuts
 
     @property
     def length(self) -> int:
@@ -73,14 +80,16 @@ class Sequence:
     @property
     def versions(self) -> tuple[int, ...]:
         """For each token, the version of the weights that sampled it."""
-        return tuple(chain.from_iterable(repeat(version, count) for version, count in self.spans))
+        runs = pairwise([*self.spans, (0, len(self.tokens))])
+        return tuple(chain.from_iterable(repeat(version, end - first) for (version, first), (_, end) in runs))
 
-    def sampled(self, count: int, version: int) -> None:
-        """Record that `count` more tokens were sampled by this version."""
-        if self.spans and self.spans[-1][0] == version:
-            self.spans[-1][1] += count
-        else:
-            self.spans.append([version, count])
+    def append(self, tokens: list[int], logprobs: list[float], version: int) -> None:
+        """Add tokens that were sampled by this version of the weights."""
+        if version != self.version:
+            self.spans.append((version, len(self.tokens)))
+            self.version = version
+        self.tokens += tokens
+        self.logprobs += logprobs
 
 
 class Begun(NamedTuple):
@@ -223,8 +232,8 @@ class Scheduler:
         cache.retain(prompt.blocks[:shared])
         copy = (prompt.blocks[shared], owned[0]) if len(ids) % size else None
         sequence = Sequence(request, wait.future, prompt, blocks, copy, legal=self._trie(request.legal))
-        sequence.tokens, sequence.logprobs = list(wait.begun.tokens), list(wait.begun.logprobs)
-        sequence.spans = [[version, 1] for version in wait.begun.versions]
+        for token, logprob, version in zip(*wait.begun, strict=True):
+            sequence.append([token], [logprob], version)
         return sequence
 
     def _trie(self, legal: tuple[tuple[int, ...], ...]) -> LegalTrie | None:
