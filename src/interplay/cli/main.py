@@ -1,8 +1,8 @@
 """`interplay`: the command line. Heavy imports happen inside the commands.
 
 An error that Interplay raises on purpose is printed as one sentence on standard error. The exit code is 2 for a wrong
-recipe or argument, and 1 for other errors. A bug keeps its traceback. A training run that a signal stopped early, after
-it saved a checkpoint, has exit code 75.
+recipe or argument, and 1 for other errors. A bug keeps its traceback. A training run or an experiment that a signal
+stopped early, after it saved checkpoints, has exit code 75.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rich.table import Table
 
 from interplay import __version__
 from interplay.cli import judge, lists, studies
+from interplay.cli.exit_codes import STOPPED
 from interplay.cli.keyed import KeyedCommand
 from interplay.cli.new import new
 from interplay.cli.prepare import prepare
@@ -36,7 +37,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-STOPPED = 75  # EX_TEMPFAIL of sysexits.h: call again later
 console = Console()
 problems = Console(stderr=True)
 
