@@ -51,7 +51,7 @@ def before_after(stages: Stages, title: str) -> Sheet:
 def unmasked(recipe: Recipe, stages: Stages) -> str | None:
     """A sentence for a table that has illegal replies only because it was measured in another way than the policies
     were trained; None for every other table."""
-    last = next(reversed(stages.values()), [])
+    last = [*stages.values()][-1] if stages else []
     if not recipe.sampling.legal or recipe.eval.legal or not any(result.illegal for result in last):
         return None
     return (
