@@ -17,6 +17,7 @@ from interplay.evaluation.intervals import Estimate
 from interplay.publishing.agenda import Agenda, ExperimentPace, StudyCall, run_studies
 from interplay.publishing.experiment import begin, one_run, optima
 from interplay.publishing.results import Contrast, Results, holm
+from interplay.publishing.results import Tested as FinishedRun
 from interplay.publishing.study import Study, StudySection
 
 ROOT = Path(__file__).parents[2]
@@ -121,6 +122,20 @@ def test_a_signal_ends_the_whole_experiment_and_not_only_the_run_it_is_at(tmp_pa
     assert said.count(": interrupted at step") == jobs and f"interrupted; what was finished is in {out}" in said
     assert len(list(out.glob("*/*/seed-*"))) == jobs  # no other run was begun
     assert not list(out.glob("*/*/*/test.json")) and len(list(out.glob("*/*/*/checkpoints/*"))) >= jobs
+
+
+def test_curves_of_a_tree_are_those_of_the_replies_that_it_kept(tmp_path: Path) -> None:
+    for kind, expected in (("reward", "reward"), ("reward_kept", "reward_kept")):
+        run = tmp_path / kind
+        run.mkdir()
+        rows = [{f"{kind}/gold/learner": float(n), f"{kind}/gold/partner": 1.0, "learner/tokens": n} for n in range(10)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        about = {"gold": "gold", "role": "learner", "learner": "learner"}
+        data = {"switches": [4], "tests": {}}
+        results = Results(tmp_path, about, [FinishedRun("shifting", 0, run / "test.json", data)])
+        assert results.paid == expected
+        assert results.recoveries("shifting") == [0]
+        assert results.partners_drift("shifting") == {0: 0.0}
 
 
 def test_a_later_version_with_more_options_goes_on_with_the_runs_of_a_study(tmp_path: Path) -> None:

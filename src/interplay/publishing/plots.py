@@ -111,13 +111,14 @@ def _mean_curve(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[flo
 
 def _curves(results: Results, budget: Budget) -> Any:
     figure, (axes,) = _figure(7.0, 3.6)
-    key = f"reward/{results.about['gold']}/{results.about['role']}"
+    key = f"{results.paid}/{results.about['gold']}/{results.about['role']}"
     for i, arm in enumerate(results.arms):
         x, y = _mean_curve(list(results.curve(arm, key, budget).values()))
         axes.plot(x, y, color=_COLOURS[i % len(_COLOURS)], lw=1.3, label=arm)
     who = "the learner" if budget == "learner" else "everybody, judges too"
     axes.set_xlabel(f"tokens sampled by {who}", fontsize=9)
-    axes.set_ylabel(f"{results.about['gold']} in training", fontsize=9)
+    of = " of the kept replies" if results.paid == "reward_kept" else ""
+    axes.set_ylabel(f"{results.about['gold']}{of} in training", fontsize=9)
     handles, labels = axes.get_legend_handles_labels()
     _under(figure, handles, labels, 4)
     return figure

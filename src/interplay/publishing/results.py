@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
@@ -138,12 +139,20 @@ class Results:
             out[run.seed] = [(x, row[key]) for x, row in both if key in row and x is not None]
         return out
 
+    @cached_property
+    def paid(self) -> str:
+        """The first part of the names of rewards in the metrics: `reward`, or `reward_kept` if the algorithm tries
+        several replies and only the rewards of the replies that it keeps are known."""
+        own = f"/{self.about['gold']}/{self.about['role']}"
+        keys = {key for run in self.runs for row in run.metrics() for key in row if key.endswith(own)}
+        return "reward_kept" if keys == {f"reward_kept{own}"} else "reward"
+
     # -- non-stationarity -----------------------------------------------------------------------------------------
 
     def partners_drift(self, arm: str) -> dict[int, float]:
         """Return by seed how far the level of the context agents' payoffs moved during training, as the mean over their
         roles. A seed without such payoffs is left out."""
-        start, own = f"reward/{self.about['gold']}/", self.about["role"]
+        start, own = f"{self.paid}/{self.about['gold']}/", self.about["role"]
         out = {}
         for run in (r for r in self.runs if r.arm == arm):
             rows = run.metrics()
@@ -158,7 +167,7 @@ class Results:
     def recoveries(self, arm: str) -> list[int | None]:
         """Return for every switch of partners in every seed how many steps the learner's gold took to recover; None if
         it did not."""
-        key = f"reward/{self.about['gold']}/{self.about['role']}"
+        key = f"{self.paid}/{self.about['gold']}/{self.about['role']}"
         out: list[int | None] = []
         for run in (r for r in self.runs if r.arm == arm):
             values = [row[key] for row in run.metrics() if key in row]
