@@ -207,6 +207,15 @@ def test_the_table_shows_both_stages_seat_by_seat_and_together() -> None:
     assert max(map(len, text.splitlines())) <= 80, "fits a narrow terminal"
 
 
+def test_a_table_without_the_mask_of_training_says_so() -> None:
+    masked, plain = ({**RECIPE, "sampling": {**RECIPE.get("sampling", {}), "legal": value}} for value in (True, False))
+    told = report.unmasked(parse(masked), {"after": [result("X", 0, illegal=40)]})
+    assert told is not None and "eval.legal=true" in told
+    assert report.unmasked(parse(masked, ["eval.legal=true"]), STAGES) is None
+    assert report.unmasked(parse(masked), {"before": STAGES["before"], "after": [result("X", 9, illegal=0)]}) is None
+    assert report.unmasked(parse(plain), STAGES) is None and report.unmasked(parse(masked), {}) is None
+
+
 def test_the_table_of_nothing_is_empty() -> None:
     assert "bot" not in rendered({})
 

@@ -40,6 +40,12 @@ def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path, text: str) -> No
     assert found["good"]["step"] == 2 and "bad" in found
 
 
+def test_a_base_that_was_made_for_the_run_is_named_without_the_folders_of_this_machine(tmp_path: Path) -> None:
+    bases = {"a": {"base": str(tmp_path / "run" / "bases" / "tiny-64x2")}, "b": {"base": "owner/model"}}
+    run = write_run(tmp_path / "run", 1, WHOLE, policies=bases, seats={"X": "a", "O": "b"})
+    assert RunReader(run, "run").card()["bases"] == ["owner/model", "tiny-64x2"]
+
+
 def test_metrics_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     huge = "1" + "0" * 400

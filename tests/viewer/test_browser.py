@@ -160,6 +160,7 @@ def test_an_advantage_can_be_asked_where_it_comes_from(seen: Seen) -> None:
     told = seen.page.inner_text(".explain")
     assert "The formula with these numbers gives the recorded advantage" in told
     assert "0.875" in told and "0.125" in told  # 1 − the mean of 1, 0, −1 and 0.5
+    assert "About at_grpo" in told  # as the recipe names it
     assert "explain=task-2" in seen.page.url  # a link to this view can be sent to somebody
     seen.page.keyboard.press("Escape")
     seen.page.wait_for_selector(".explain", state="detached")

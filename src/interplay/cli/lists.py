@@ -10,9 +10,10 @@ from rich.console import Console
 
 app = typer.Typer()
 console = Console()
+TRAIN, PANEL = "Train and look", "What there is"  # groups of commands in the help
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def recipes(
     name: Annotated[str | None, typer.Argument(help="Print one recipe, such as tictactoe/demo.")] = None,
 ) -> None:
@@ -30,7 +31,7 @@ def recipes(
         console.print(recipe_table())
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def runs(
     folders: Annotated[
         list[Path] | None, typer.Argument(help="Run folders, or folders that hold them; default runs.")
@@ -42,7 +43,7 @@ def runs(
     console.print(run_table(folders or [Path("runs")]))
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def envs(
     name: Annotated[
         str | None, typer.Argument(help="Show one environment's page, or an adapter's and its games.")
@@ -58,7 +59,7 @@ def envs(
         console.print(env_page(name) if name else env_table())
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def bots() -> None:
     """List the scripted players."""
     from interplay.cli.listing import bot_table
@@ -66,7 +67,7 @@ def bots() -> None:
     console.print(bot_table())
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def algorithms(name: Annotated[str | None, typer.Argument(help="Show one algorithm's page.")] = None) -> None:
     """List the algorithms with what each needs and a recipe that runs, or show one's page and settings."""
     from interplay.cli.listing import algorithm_page, algorithm_table
@@ -74,7 +75,7 @@ def algorithms(name: Annotated[str | None, typer.Argument(help="Show one algorit
     console.print(algorithm_page(name) if name else algorithm_table())
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def keys(
     section: Annotated[str | None, typer.Argument(help="Show one section's, such as train.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/recipe.md has them.")] = False,
@@ -88,7 +89,7 @@ def keys(
         console.print(keys_page(section), highlight=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def models(
     save: Annotated[str | None, typer.Option(help="Save this model as a Hugging Face folder (with --to).")] = None,
     to: Annotated[Path | None, typer.Option(help="Where --save writes.")] = None,

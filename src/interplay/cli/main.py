@@ -32,11 +32,13 @@ from interplay.errors import ConfigError, InterplayError
 app = typer.Typer(
     name="interplay",
     help="Train teams of language models with reinforcement learning.\n\n"
-    "Start with: interplay demo, then: interplay train recipes/tictactoe/at_grpo.toml",
+    "Start with: interplay demo, and look at it: interplay view\n\n"
+    "Another one: interplay train recipes/tictactoe/at_grpo.toml (interplay recipes lists them)",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+_TRAIN, _USE, _OWN = lists.TRAIN, "Use what was trained", "Make your own"  # the groups of commands in the help
 console = Console()
 problems = Console(stderr=True)
 
@@ -65,7 +67,7 @@ def _options(
     pass
 
 
-@app.command(cls=KeyedCommand)
+@app.command(cls=KeyedCommand, rich_help_panel=_TRAIN)
 def train(
     recipe: RecipeArgument,
     overrides: OverridesArgument = None,
@@ -105,7 +107,7 @@ def train(
         raise typer.Exit(STOPPED)
 
 
-@app.command(cls=KeyedCommand)
+@app.command(cls=KeyedCommand, rich_help_panel=_TRAIN)
 def demo(
     overrides: OverridesArgument = None,
     run: Annotated[Path | None, typer.Option(help="The run folder; default runs/NAME-DATE.")] = None,
@@ -120,7 +122,7 @@ def demo(
         raise typer.Exit(STOPPED)
 
 
-@app.command(name="eval", cls=KeyedCommand)
+@app.command(name="eval", cls=KeyedCommand, rich_help_panel=_TRAIN)
 def evaluate(
     recipe: RecipeArgument,
     overrides: OverridesArgument = None,
@@ -144,7 +146,7 @@ def evaluate(
     evaluate_run(console, recipe, overrides or [], checkpoint, out)
 
 
-@app.command(cls=KeyedCommand)
+@app.command(cls=KeyedCommand, rich_help_panel=_TRAIN)
 def play(
     recipe: GameArgument,
     overrides: OverridesArgument = None,
@@ -165,10 +167,10 @@ def play(
     play_game(console, recipe, overrides or [], seat, against, seed)
 
 
-app.command()(view)
+app.command(rich_help_panel=_TRAIN)(view)
 
 
-@app.command()
+@app.command(rich_help_panel=_TRAIN)
 def arena(
     recipe: GameArgument,
     players: Annotated[
@@ -199,7 +201,7 @@ def arena(
     run_arena(console, recipe, players, games, together, out)
 
 
-@app.command()
+@app.command(rich_help_panel=_USE)
 def serve(
     run: RecipeArgument,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
@@ -218,7 +220,7 @@ def serve(
     serve_run(console, run, host, port, checkpoint)
 
 
-@app.command()
+@app.command(rich_help_panel=_USE)
 def export(
     run: Annotated[str, typer.Argument(help="A run folder.")],
     to: Annotated[Path | None, typer.Option(help="The folder to write; new or empty.")] = None,
@@ -243,7 +245,7 @@ def export(
     export_run(console, run, ExportRequest(to, policy, checkpoint, merged, push, public))
 
 
-@app.command()
+@app.command(rich_help_panel=_OWN)
 def check(
     env: Annotated[str, typer.Argument(help="An environment's name, or package.module:Class.")],
     options: Annotated[
@@ -274,7 +276,7 @@ def check(
     raise typer.Exit(1 if failed else 0)
 
 
-@app.command(cls=KeyedCommand)
+@app.command(cls=KeyedCommand, rich_help_panel=_OWN)
 def draw(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
     """Print the workflow of a RECIPE, or of a run, as a Mermaid diagram."""
     from interplay.config import load
@@ -287,8 +289,8 @@ def draw(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
     typer.echo(mermaid(found))
 
 
-app.command()(prepare)
-app.command()(new)
+app.command(rich_help_panel=_OWN)(prepare)
+app.command(rich_help_panel=_OWN)(new)
 
 
 cluster = typer.Typer(help="Runs over several processes and machines.", no_args_is_help=True)
@@ -304,8 +306,8 @@ def cluster_plan(recipe: RecipeArgument, overrides: OverridesArgument = None) ->
 
 app.add_typer(lists.app)
 app.add_typer(studies.app)
-app.add_typer(judge.app, name="judge")
-app.add_typer(cluster, name="cluster")
+app.add_typer(judge.app, name="judge", rich_help_panel=_OWN)
+app.add_typer(cluster, name="cluster", rich_help_panel=studies.PANEL)
 
 
 def main() -> None:

@@ -204,6 +204,8 @@ class Session:
         if self.stages:
             legal = ", only legal replies" if self.recipe.eval.legal else ""
             self.console.print(report.table(self.stages, f"{self.recipe.name}, seed {self.recipe.seed}{legal}"))
+            if hint := report.unmasked(self.recipe, self.stages):
+                self._say(hint)
         for stage, found in self.exploits.items():
             value, stray = found["eval/exploitability"], found["eval/stray"]
             line = f"exploitability {stage}: {value:.3f} (replies off the list: {stray:.2%})"

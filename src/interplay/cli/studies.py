@@ -10,9 +10,10 @@ from rich.console import Console
 
 app = typer.Typer()
 console = Console()
+PANEL = "Studies and clusters"  # the group of these commands in the help
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def experiment(
     studies: Annotated[
         list[str], typer.Argument(help="Files of studies, and changes to the recipe of every arm, a.b=c.")
@@ -36,7 +37,7 @@ def experiment(
     run_experiment(console, studies, out, seeds, ExperimentPace(jobs, seconds))
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def publish(
     runs: Annotated[Path, typer.Argument(help="The folder that interplay experiment has written.")],
     to: Annotated[Path | None, typer.Option(help="The folder to write; default RUNS/pages.")] = None,

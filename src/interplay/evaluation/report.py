@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Group
 
-from interplay.config import TEAM
+from interplay.config import TEAM, Recipe
 from interplay.evaluation import intervals
 from interplay.evaluation.ablation import Change
 from interplay.evaluation.benchmark import SeatResult
@@ -46,6 +46,18 @@ def before_after(stages: Stages, title: str) -> Sheet:
     head = [*(["policy"] if several else []), "against", "seat", "stage"]
     numbers = ["wins (95%)", "draws", "losses", "illegal", "games"]
     return Sheet(f"{title}; shares in percent", [*head, *numbers], rows, len(head))
+
+
+def unmasked(recipe: Recipe, stages: Stages) -> str | None:
+    """A sentence for a table that has illegal replies only because it was measured in another way than the policies
+    were trained; None for every other table."""
+    last = [*stages.values()][-1] if stages else []
+    if not recipe.sampling.legal or recipe.eval.legal or not any(result.illegal for result in last):
+        return None
+    return (
+        "training sampled legal replies only (sampling.legal), and the table was measured without that; to measure as "
+        "in training, set eval.legal=true."
+    )
 
 
 def _cells(rows: Sequence[SeatResult]) -> list[str]:

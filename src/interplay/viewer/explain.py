@@ -56,7 +56,7 @@ def explain(
     given = played.credit.advantage(turn)
     base: dict[str, Any] = {
         "turn": turn.id,
-        "algorithm": type(algorithm).__name__ if algorithm is not None else None,
+        "algorithm": _name(algorithm),
         "about": _about(algorithm),
         "advantage": given,
         "per_token": bool(turn.samples) and isinstance(played.credit.advantages.get(turn.last.id), tuple),
@@ -95,6 +95,14 @@ def _of_replies(played: Recorded, turn: Turn, algorithm: CompareReplies, weights
     found = _compared([credit.candidate_return(t, weights) for t in turns], algorithm, turns.index(turn))
     members = [_member(played, t, value) for t, value in zip(turns, found["returns"], strict=True)]
     return {"kind": "replies", "rewards": reward_rows(rows, weights), "members": members, "expected": None, **found}
+
+
+def _name(algorithm: Algorithm | None) -> str | None:
+    """The name that a recipe gives; of an algorithm from outside the package, its class."""
+    if algorithm is None:
+        return None
+    package, _, module = type(algorithm).__module__.rpartition(".")
+    return module if package == "interplay.algorithms" else type(algorithm).__name__
 
 
 def _of_episodes(

@@ -167,7 +167,7 @@ class RunReader:
                 "env": recipe.get("env", {}).get("name", ""), "algorithm": recipe.get("algorithm", {}).get("name", ""),
                 "seed": recipe.get("seed", 0), "step": done, "steps": of, "updated": self.updated,
                 "live": done < of and time.time() - self.updated < LIVE,
-                "bases": sorted({p.get("base", "") for p in recipe.get("policies", {}).values()}),
+                "bases": sorted({_model(p.get("base", "")) for p in recipe.get("policies", {}).values()}),
                 "reward": known[-1] if known else None,
                 "curve": _few(known), "wins": self._latest("eval/win_rate/"),
             }  # fmt: skip
@@ -280,6 +280,11 @@ def _number(value: Any) -> float | None:
     except OverflowError:  # a whole number with hundreds of digits
         return None
     return found if math.isfinite(found) else None
+
+
+def _model(base: str) -> str:
+    """The name of a model. A base that was made for a run is stored with the whole path of its folder."""
+    return Path(base).name if Path(base).is_absolute() else base
 
 
 def _few(values: list[float], count: int = 60) -> list[float]:

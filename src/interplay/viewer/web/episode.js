@@ -33,7 +33,7 @@ export function Episode({ run, query }) {
       <div class="tools"><button disabled=${!data.previous} onClick=${() => near(data.previous)} title="previous episode (k)">←</button>
         <span class="soft">${(data.number + 1).toLocaleString("en")} / ${data.of.toLocaleString("en")}</span>
         <button disabled=${!data.next} onClick=${() => near(data.next)} title="next episode (j)">→</button>
-        ${data.same_task > 1 && html`<a class="button" href=${link(["run", run, "task"], { id: data.task.id, source: query.source })}>this task ${data.same_task} times</a>`}</div>
+        ${data.same_task > 1 && html`<a class="button" href=${link(["run", run, "task"], { id: data.task.id, source: query.source })}>${data.same_task} episodes of this task</a>`}</div>
     </header>
     ${data.error && html`<${Fault} text=${data.error} />`}
     <${Tabs} at=${view} tabs=${[

@@ -25,11 +25,11 @@ function Stages({ stages }) {
     rows.get(key).at[stage] = r;
   }
   const drawn = [...rows.values()].some((row) => Object.values(row.at).some((r) => r.draws > 0));
-  return html`<div class="scroll"><table class="list stages"><thead><tr><th>policy</th><th>against</th><th>seat</th>${names.map((n) => html`<th colspan="2" class="first">${n}</th><th class="n">reward</th>${drawn && html`<th class="n">draws</th>`}<th class="n">illegal</th>`)}<th class="n">games</th></tr></thead>
+  return html`<div class="scroll"><table class="list stages"><thead><tr><th>policy</th><th>against</th><th>seat</th>${names.map((n) => html`<th colspan="2" class="first">${names.length > 1 ? `${n}: wins` : "wins"}</th><th class="n">reward</th>${drawn && html`<th class="n">draws</th>`}<th class="n">illegal</th>`)}<th class="n">games</th></tr></thead>
     <tbody>${[...rows.values()].map((row) => html`<tr><td>${plain(row.policy)}</td><td>${plain(row.opponent)}</td><td>${plain(row.role)}</td>
       ${names.map((n) => html`<${Stage} found=${row.at[n]} drawn=${drawn} />`)}
       <td class="n">${row.games}</td></tr>`)}</tbody></table></div>
-    <p class="soft">First the share of wins (of a team: of successes), with its 95% interval on a bar from 0 to 100%. Illegal: the share of moves that were not allowed.</p>`;
+    <p class="soft">Wins (of a team: successes) as a share of the games, with the 95% interval on a bar from 0 to 100%. Illegal: the share of moves that were not allowed.</p>`;
 }
 
 const Stage = ({ found: r, drawn }) => r ? html`<td class="n first"><b>${percent(r.win_rate)}</b></td><td><${Interval} value=${r.win_rate} low=${r.win_low} high=${r.win_high} /></td>

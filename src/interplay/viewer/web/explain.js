@@ -48,11 +48,14 @@ function RewardSum({ data }) {
     <td class="n">${r.value !== null && signed(r.value * factor(r))}</td></tr>`)}</tbody></table>`;
 }
 
+// A warning if the baseline cannot be the one that was used.
+export const Partial = ({ data }) => data.expected !== null && data.members.length < data.expected && html`<${Fault} text=${`Only ${data.members.length} of ${data.expected} episodes of this group were recorded (records.episodes_per_step), so the baseline here is not the one that was used.`} />`;
+
 function Baseline({ data, to }) {
   const low = Math.min(...data.returns), high = Math.max(...data.returns), span = high - low || 1;
   const x = (v) => 6 + 88 * ((v - low) / span);
   return html`<p>${data.members.length} ${data.kind === "replies" ? "replies to the same prompt" : "episodes of the same task, in this role"}; mean ${num(data.mean)}, standard deviation ${num(data.deviation)}.</p>
-    ${data.expected !== null && data.members.length < data.expected && html`<${Fault} text=${`Only ${data.members.length} of ${data.expected} episodes of this group were recorded (records.episodes_per_step), so the baseline here is not the one that was used.`} />`}
+    <${Partial} data=${data} />
     <svg class="dots" viewBox="0 0 100 16" preserveAspectRatio="none" role="img" aria-label="returns of the group">
       <line x1="4" x2="96" y1="8" y2="8" /><line class="mean" x1=${x(data.mean)} x2=${x(data.mean)} y1="1" y2="15" /></svg>
     <div class="over">${data.members.map((m) => html`<i class=${m.turn === data.turn ? "own" : ""} style=${{ left: `${x(m.return)}%` }} title=${`${plain(m.text.slice(0, 60))}: ${num(m.return)}`}></i>`)}</div>

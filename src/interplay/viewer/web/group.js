@@ -1,4 +1,5 @@
 // The replies that share a baseline: candidates of one decision, or episodes of one task.
+import { Partial } from "viewer/explain.js";
 import { Advantage, Empty, Waiting, diverging, html, num, plain } from "viewer/parts.js";
 import { adjust, link } from "viewer/route.js";
 import { useAnswer } from "viewer/store.js";
@@ -21,6 +22,7 @@ function Members({ found, run, query, to, most }) {
   const low = Math.min(...found.returns, 0), high = Math.max(...found.returns, 0), span = high - low || 1;
   const sorted = [...found.members].sort((a, b) => b.return - a.return);
   return html`<p class="soft">${found.members.length} ${found.kind === "replies" ? "replies to the same prompt" : "episodes of the same task"}, best first; mean ${num(found.mean)}, standard deviation ${num(found.deviation)}.</p>
+    <${Partial} data=${found} />
     <div class="scroll"><table class="list group"><thead><tr><th class="n">return</th><th></th><th>advantage</th><th>reply</th><th class="n">tokens</th><th></th></tr></thead>
     <tbody>${sorted.map((m) => html`<tr class=${m.turn === found.turn ? "own" : ""}>
       <td class="n">${num(m.return)}</td>

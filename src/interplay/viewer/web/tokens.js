@@ -53,7 +53,7 @@ const visible = (text) => plain(text).replace(/\n/g, "⏎\n") || "·";
 function Strip({ values, paint, most, low, high, measure, over }) {
   if (values.length < 2) return null;
   const tall = 36, wide = 100 / values.length;
-  return html`<svg class="strip" viewBox=${`0 0 100 ${tall}`} preserveAspectRatio="none" aria-hidden="true">
+  return html`<svg class="strip" viewBox=${`0 0 100 ${tall}`} preserveAspectRatio="none" aria-hidden="true" style=${{ "--count": values.length }}>
     ${measure.signed && html`<line x1="0" x2="100" y1=${tall / 2} y2=${tall / 2} />`}
     ${values.map((v, i) => {
       if (v === null || v === undefined) return null;
