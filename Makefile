@@ -6,16 +6,18 @@ BIN    := $(VENV)/bin
 .PHONY: install demo docs test test-docs test-slow test-frameworks test-vllm test-sglang frameworks golden lint clean
 
 # The stamps are newer than what they were made from, so a second call installs nothing. `core` is what a user needs to
-# train; `installed` adds what the tests need.
+# train; `installed` adds what the tests need. pip would compile every file of PyTorch and the others, which takes most of
+# its time; without that, Python compiles a file when it is first imported.
 $(VENV)/core: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Interplay needs Python 3.11 or later; set PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt torch
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e .
 	touch $@
 
 $(VENV)/installed: $(VENV)/core
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m compileall -q $(VENV)/lib >/dev/null || true  # a program behind the sandbox's walls cannot keep what it compiles
 	@command -v iverilog >/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -q iverilog >/dev/null 2>&1; } || \
 		echo "Icarus Verilog is missing: the tests of the hardware task will be skipped (apt install iverilog)."
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -q chromium >/dev/null 2>&1; } || \

@@ -3,6 +3,7 @@
     python benchmarks/learner.py                     one GPU: Qwen2.5-0.5B shape, bf16, packed sequences of 4,096 tokens
     python benchmarks/learner.py --quick             a CPU: the tiny model (only checks that it runs)
     python benchmarks/learner.py --shapes 0.5B,1.5B --micro 16384,32768 --seconds 300 --json table.json
+    python benchmarks/learner.py --profile           also where the time of each kind of step goes, by kernel
 
 MFU = (6·N per token without embeddings, plus attention) / time / the matmul rate measured in the run; 4·N plus the
 same attention for LoRA, which needs no gradients of the base's matrices. A step is forward, loss, backward, clipping,
@@ -19,17 +20,19 @@ import argparse
 import json
 import random
 import time
+from functools import partial
 from typing import Any
 
 import torch
 from engine import build, measure_rates, sync
+from kernels import kernels, show_kernels
 from transformers import PreTrainedModel
 
 from interplay.algorithms import losses
 from interplay.config import TrainSection
 from interplay.models.lora import new_adapter
 from interplay.training import forward
-from interplay.training.learner import Loss, Objective
+from interplay.training.learner import Objective
 from interplay.training.local import LocalLearner
 from interplay.training.step import step
 from interplay.training.tries import Example
@@ -68,8 +71,13 @@ def output_flops(model: PreTrainedModel, predictions: int, per_weight: int) -> f
     return per_weight * model.get_output_embeddings().weight.numel() * predictions
 
 
+def _loss(targets: losses.Targets, outputs: losses.Outputs) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    return losses.policy_loss(targets, outputs, 0.2, 0.2, None, 0.0, 0.0)
+
+
 class Bench:
     def __init__(self, args: argparse.Namespace) -> None:
+        self.profile = args.profile
         self.device = "cuda" if torch.cuda.is_available() and not args.quick else "cpu"
         self.dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
         self.rates = measure_rates(self.device, self.dtype)
@@ -94,6 +102,7 @@ class Bench:
             n: examples_of(n, count // len(names), prompt, reply, vocabulary, i, samples) for i, n in enumerate(names)
         }
         best = self._best(learners, batches)
+        seen = kernels(partial(step, learners, batches, Objective(_loss)), self.device) if self.profile else None
         forward.GAIN = gain
         each = 4 if "LoRA" in what else 6
         flops = count_flops(model, count, prompt + reply, each)
@@ -105,18 +114,20 @@ class Bench:
         line |= {"mfu_with_output_percent": 100 * (flops + more) / best / self.rates.matmul}
         self.lines.append(line)
         print(show(line), flush=True)
+        if seen is not None:
+            line["profile"] = seen
+            print(show_kernels(seen), flush=True)
         del model, learners
         if self.device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
     def _best(self, learners: list[LocalLearner], batches: dict[str, list[Example]]) -> float:
-        loss: Loss = lambda targets, outputs: losses.policy_loss(targets, outputs, 0.2, 0.2, None, 0.0, 0.0)  # noqa: E731
         seconds = []
         for _ in range(4):
             sync(self.device)
             began = time.perf_counter()
-            step(learners, batches, Objective(loss))
+            step(learners, batches, Objective(_loss))
             sync(self.device)
             seconds.append(time.perf_counter() - began)
         return min(seconds[1:])
@@ -137,6 +148,7 @@ def main() -> None:
     parser.add_argument("--micro", default="16384", help="train.micro_batch_tokens, with commas between several")
     parser.add_argument("--kinds", help="only these kinds of steps, with ; between them")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further line after this time")
+    parser.add_argument("--profile", action="store_true", help="also print the kernels of a step of each kind")
     parser.add_argument("--json", metavar="PATH")
     args = parser.parse_args()
     until = time.monotonic() + args.seconds

@@ -45,6 +45,26 @@ def test_micro_batches_and_kinds_are_options_and_the_time_is_limited(
         assert [(line["what"], line["micro"]) for line in json.loads(out.read_text())["lines"]] == expected
 
 
+def test_a_profile_accounts_for_the_whole_step(
+    load_script: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    script = load_script("benchmarks/learner.py")
+    monkeypatch.setattr(script, "measure_rates", lambda device, dtype: type("Rates", (), {"matmul": 1e9}))
+    out = tmp_path / "table.json"
+    monkeypatch.setattr("sys.argv", ["learner.py", "--quick", "--kinds", "full", "--profile", "--json", str(out)])
+    script.main()
+    (line,) = json.loads(out.read_text())["lines"]
+    found = {row["name"]: row for row in line["profile"]["kernels"]}
+    assert found["aten::mm"]["calls"] > 0 and found["aten::mm"]["us"] > 0
+    assert sum(row["us"] for row in found.values()) <= line["profile"]["wall_us"]
+    shares = [float(text.split("%")[0]) for text in capsys.readouterr().out.splitlines() if "%" in text[:8]]
+    assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.01)
+
+
 def test_the_output_layer_is_counted_for_the_tokens_of_the_replies(
     load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +74,7 @@ def test_the_output_layer_is_counted_for_the_tokens_of_the_replies(
     assert script.output_flops(model, 10, 6) == 6 * 640 * 64 * 10
 
 
-PARTS = {"labour.py", "profile_step.py", "simulation.py", "waiting.py"}  # imported by others
+PARTS = {"kernels.py", "labour.py", "profile_step.py", "simulation.py", "waiting.py"}  # imported by others
 SCRIPTS = sorted(p.name for p in (ROOT / "benchmarks").glob("*.py") if p.name not in PARTS)
 
 

@@ -134,6 +134,8 @@ def test_version() -> None:
     [
         (["train", "nosuch.toml"], "recipe 'nosuch.toml' does not exist"),
         (["train", "RECIPE", "train.stps=3"], "unknown key 'stps' in [train]"),
+        (["train", "RECIPE", "--steps", "3"], "--steps is not an option of this command; a key of the recipe is writ"),
+        (["eval", "RECIPE", "--games=3"], "eval.games=VALUE. interplay keys lists all keys."),
         (["eval", "RECIPE", "eval.games=many"], "eval.games is 'many'; expected a whole number."),
         (["train", "RECIPE", "--dry-run", "seats=playr"], "Did you mean 'player'?"),
         (["check", "tictacto"], "Did you mean 'tictactoe'?"),

@@ -36,7 +36,7 @@ def test_standard_output_is_json_also_for_people() -> None:
     """What is not JSON goes to standard error, so that the output can be piped into a program."""
     done = CliRunner().invoke(app, ["train", RECIPE, "train.steps=7", "--dry-run"])
     assert json.loads(done.stdout)["train"]["steps"] == 7
-    assert "seats: X = player, O = player; plan: Tree(" in done.stderr
+    assert "seats: X = player, O = player; plan: a tree with " in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,15 @@ def test_what_is_missing_is_named_before_anything_is_loaded(
     done = CliRunner().invoke(app, ["train", RECIPE, change, "--dry-run", "--json"])
     assert isinstance(done.exception, ConfigError) and lacks in str(done.exception)
     assert lacks in " ".join(json.loads(done.stdout)["missing"])
+
+
+def test_a_folder_that_is_called_tiny_is_not_taken_for_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny").mkdir()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["train", RECIPE, "--dry-run", "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["missing"] == []
 
 
 def test_a_model_of_the_hub_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:

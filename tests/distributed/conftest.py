@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import signal
+import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
+from types import FrameType
 from typing import Any
 
 import pytest
+
+from interplay.distributed.connection import package
 
 
 @pytest.fixture(scope="module")
@@ -15,14 +19,21 @@ def nodes() -> Iterator[Any]:
     """A cluster of two nodes on this machine, for all tests of a file. Each has one CPU and a small object store."""
     if find_spec("ray") is None:
         pytest.skip("ray is not installed (interplay[cluster])")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray
+    ray = package()
     from ray.cluster_utils import Cluster
 
     size = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
     made = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
     made.add_node(**size)
     ray.init(address=made.address, log_to_driver=False)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _end)
     yield made
     ray.shutdown()
     made.shutdown()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End all tests, and with them the cluster. Ray's own handler raises SystemExit, for which pytest would blame the
+    running test, to go on with the next."""
+    pytest.exit("SIGTERM", returncode=128 + number)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from runs import make, rows
 
 from interplay.distributed.cluster import RolloutFleet
@@ -51,6 +52,8 @@ def play(
         trainer.train()
     finally:
         trainer.close()
+    if trainer.stopping:
+        pytest.exit("a signal ended the run, and so the tests", returncode=143)
     assert isinstance(trainer.fleet, RolloutFleet)
     return trainer.fleet
 

@@ -141,10 +141,12 @@ def test_a_killed_driver_is_resumed_with_the_same_result_and_its_workers_end(tmp
     before = ray.available_resources()["CPU"]
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     metrics, until = folder / "metrics.jsonl", time.monotonic() + 300
-    while not (metrics.is_file() and metrics.read_text().count("\n") >= 2):
-        assert driver.poll() is None and time.monotonic() < until
-        time.sleep(0.02)
-    driver.kill()
+    try:
+        while not (metrics.is_file() and metrics.read_text().count("\n") >= 2):
+            assert driver.poll() is None and time.monotonic() < until
+            time.sleep(0.02)
+    finally:
+        driver.kill()
     driver.wait()
     while ray.available_resources().get("CPU", 0) < before:
         assert time.monotonic() < until

@@ -114,6 +114,25 @@ def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path) -> Non
     assert fleet.crew.lost == 1
 
 
+def test_a_signal_during_an_update_ends_the_run_with_a_checkpoint(tmp_path: Path) -> None:
+    """The run does not wait for the worker that hangs, which would be lost after `cluster.worker_timeout`."""
+
+    class Hanging(Watched):
+        async def sync(self) -> None:
+            if self.updates == 1:
+                self.workers[0].hangs = True
+                trainer.interrupt.ask()
+            await super().sync()
+
+    trainer = make(tmp_path, DATA, "cluster.engines=0")
+    trainer.make_fleet = Hanging
+    trainer.train()
+    trainer.close()
+    assert isinstance(trainer.fleet, Hanging)
+    assert trainer.saved_step == trainer.step_index == 1 and trainer.fleet.updates == 1
+    assert trainer.fleet.lost == 0
+
+
 @pytest.mark.parametrize("who", ["workers", "engines"])
 def test_a_worker_or_an_engine_that_hangs_while_it_plays_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str

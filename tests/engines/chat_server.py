@@ -6,7 +6,6 @@ import json
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +28,6 @@ class Chat:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     heads: list[dict[str, str]] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
     running: int = 0
     most: int = 0
     url: str = ""
@@ -48,7 +46,6 @@ class Handler(BaseHTTPRequestHandler):
             chat.bodies.append(body)
             chat.keys.append(self.headers.get("Authorization"))
             chat.heads.append({name.lower(): value for name, value in self.headers.items()})
-            chat.times.append(time.monotonic())
             wrong = chat.script.pop(0) if chat.script else None
             chat.running += 1
             chat.most = max(chat.most, chat.running)

@@ -120,9 +120,9 @@ FAILURES = [
     Failure("no last chunk", breaks_off(CHUNKED + b"5\r\nhello\r\n"), r"gave no answer: \w+Error"),
     Failure("endless headers", endless_headers, r"gave no answer: \w+Error"),
     # time and size
-    Failure("hangs", hang, r"gave no answer within 0\.3 s", is_slow=True),
-    Failure("drips", drip, r"gave no answer within 0\.3 s", is_slow=True),
-    Failure("drips headers", drip_headers, r"gave no answer within 0\.3 s", is_slow=True),
+    Failure("hangs", hang, r"gave no answer within 1 s", is_slow=True),
+    Failure("drips", drip, r"gave no answer within 1 s", is_slow=True),
+    Failure("drips headers", drip_headers, r"gave no answer within 1 s", is_slow=True),
     Failure("endless", endless, "answered with more than 8 MiB"),
     # compression
     Failure("garbage as gzip", sends(f"{KEY} is no gzip".encode(), Content_Encoding="gzip"), r"DecodingError"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +33,34 @@ def serve(engine: LocalEngine, requests: Sequence[Request]) -> list[Completion]:
         return await asyncio.gather(*(engine.generate(r) for r in requests))
 
     return asyncio.run(asyncio.wait_for(all_at_once(), timeout=120))
+
+
+class Hold:
+    """Stops an engine before the first step for which `when` is true, until `release` is called or `when` is false.
+
+    An engine takes its steps on a thread of its own, and does not wait for the test. Without a hold, all replies may be
+    finished before the test's own thread continues on a busy machine."""
+
+    def __init__(self, engine: LocalEngine, when: Callable[[], bool]) -> None:
+        self.stopped, self._released = False, threading.Event()
+        step = engine.step
+
+        def held() -> list[Callable[[], None]]:
+            until = time.monotonic() + 60
+            while when() and not self._released.is_set() and time.monotonic() < until:
+                self.stopped = True
+                time.sleep(0.001)
+            return step()
+
+        engine.step = held  # type: ignore[method-assign]
+
+    async def reached(self) -> None:
+        """Return when the engine stands still."""
+        while not self.stopped:
+            await asyncio.sleep(0.001)
+
+    def release(self) -> None:
+        self._released.set()
 
 
 @torch.no_grad()

@@ -5,30 +5,32 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import time
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
-from interplay.engines.census import Census, census
+from interplay.engines.census import Census, census, deliver
 from interplay.engines.desk import Desk
 
 
 class Echo(Desk[int, int]):
-    """Answers each number with itself, and records which were asked together."""
+    """Answers each number with itself when `ready` returns, and records which were asked together."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, ready: Callable[[], object] = lambda: None) -> None:
         super().__init__()
         self.batches: list[list[int]] = []
-        self.seconds = seconds
+        self.ready = ready
 
     def rank(self, question: int) -> int:
         return question
 
     def answers(self, questions: Sequence[int]) -> list[int | Exception]:
-        time.sleep(self.seconds)
+        self.ready()
         self.batches.append(list(questions))
         return [ValueError("seven") if q == 7 else q for q in questions]
 
@@ -128,18 +130,21 @@ def test_a_failed_question_and_a_cancelled_actor_leave_nothing_behind() -> None:
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_only_a_deterministic_run_waits_for_what_is_outside(deterministic: bool) -> None:
-    """One actor sleeps outside; the other asks twice. In a deterministic run its questions wait for the sleeper's."""
+    """One actor waits outside; the other asks. In a deterministic run its question waits for the other's; otherwise
+    it is answered first, which is what the one outside waits for here."""
     desk = Echo()
     order: list[str] = []
+    answered = asyncio.Event()
 
     async def slow() -> None:
-        await census().outside(asyncio.sleep(0.2))
+        await census().outside(asyncio.sleep(0.2) if deterministic else answered.wait())
         order.append("slow")
         await desk.ask(1)
 
     async def quick() -> None:
         await desk.ask(2)
         order.append("quick")
+        answered.set()
 
     async def main() -> None:
         census().deterministic = deterministic
@@ -154,14 +159,16 @@ def test_a_remote_model_holds_nobody_up() -> None:
     """`elsewhere` never counts, not even in a deterministic run."""
     desk = Echo()
     order: list[str] = []
+    answered = asyncio.Event()
 
     async def remote() -> None:
-        await census().elsewhere(asyncio.sleep(0.2))
+        await census().elsewhere(answered.wait())
         order.append("remote")
 
     async def local() -> None:
         await desk.ask(1)
         order.append("local")
+        answered.set()
 
     async def main() -> None:
         await census().gather([remote(), local()])
@@ -172,13 +179,15 @@ def test_a_remote_model_holds_nobody_up() -> None:
 
 def test_services_without_an_order_run_beside_each_other() -> None:
     """Without `deterministic`, a fast service answers twice while a slow one works on its first batch."""
-    slow, quick = Echo(seconds=0.5), Echo()
+    twice = threading.Event()
+    slow, quick = Echo(lambda: twice.wait(60)), Echo()
     order: list[str] = []
 
     async def at(desk: Echo, name: str, times: int) -> None:
         for _ in range(times):
             await desk.ask(1)
             order.append(name)
+        twice.set()
 
     async def main() -> None:
         census().deterministic = False
@@ -203,6 +212,60 @@ def test_each_event_loop_has_its_own_census() -> None:
         return census()
 
     assert asyncio.run(mine()) is not asyncio.run(mine())
+
+
+class Slow:
+    """A service that gives an answer in the third step after a question, on a thread of its own. `began` is set in
+    every step, and `go` lets it end."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1)
+        self.began, self.go = threading.Event(), threading.Event()
+        self.waiting: list[asyncio.Future[str]] = []
+        self.steps = self.queued = 0
+
+    async def ask(self) -> str:
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.waiting.append(future)
+        self.queued += 1
+        return await census().answer(self, future)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting)
+
+    def take(self) -> None:
+        self.queued = 0
+
+    def step(self) -> list[Callable[[], None]]:
+        self.began.set()
+        self.go.wait(60)
+        self.waiting = [future for future in self.waiting if not future.done()]
+        self.steps += bool(self.waiting)
+        if not self.waiting or self.steps % 3:
+            return []
+        answered, self.waiting = self.waiting, []
+        return [partial(deliver, future, "answer") for future in answered]
+
+    def fail(self, error: Exception) -> None:
+        raise error
+
+
+def test_a_step_that_an_ended_event_loop_began_takes_no_request_of_the_next_one() -> None:
+    """The loop ends when the step has ended. Otherwise the step, which goes on until it has an answer, would find the
+    next loop's request and give its answer to the loop that has ended."""
+    service = Slow()
+
+    async def given_up() -> None:
+        asked = asyncio.ensure_future(service.ask())
+        while not service.began.is_set():
+            await asyncio.sleep(0.001)
+        asked.cancel()
+        threading.Timer(0.3, service.go.set).start()
+
+    run(given_up())
+    assert run(service.ask()) == "answer"
+    service.thread.shutdown()
 
 
 def test_what_served_an_event_loop_that_has_ended_does_not_stay_in_memory() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from families import make
-from helpers import ask, full_forward, random_adapter, words
+from helpers import Hold, ask, full_forward, random_adapter, words
 
 from interplay.engines.local import LocalEngine
 from interplay.types import Completion
@@ -28,13 +28,19 @@ def sampled(
     engine: LocalEngine, model: Any, requests: list[Any], since: int = 0
 ) -> tuple[list[Completion], dict[int, Any]]:
     """Sends all requests at once, and writes the weights `UPDATES` times meanwhile; returns the weights of every
-    version. The engine has sampled `since` tokens before."""
+    version. The engine has sampled `since` tokens before. It waits for a writer that is late on a busy machine."""
     weights = {0: {k: v.clone() for k, v in model.state_dict().items()}}
     total = sum(r.sampling.max_tokens for r in requests)
 
+    def share() -> float:
+        """How far the engine is; a new version is due at each whole number."""
+        return (engine.stats().sampled_tokens - since) * (UPDATES + 2) / total
+
+    Hold(engine, lambda: len(weights) <= UPDATES and share() >= len(weights) + 0.5)
+
     async def write() -> None:
         for version in range(1, UPDATES + 1):
-            while engine.stats().sampled_tokens - since < total * version / (UPDATES + 2):
+            while share() < version:
                 await asyncio.sleep(0.001)
 
             def update(version: int = version) -> None:
@@ -109,6 +115,8 @@ def test_blocks_of_two_versions_are_never_found_again(keep: bool) -> None:
     engine = LocalEngine(model, cache_tokens=4096, block_size=4, keep_cache=keep)
     prompt = words(random.Random(2), 24)
 
+    Hold(engine, lambda: engine.version == 0 and engine.stats().sampled_tokens >= 60)
+
     async def main() -> tuple[Completion, Completion]:
         first = asyncio.create_task(engine.generate(ask(0, prompt, max_tokens=120)))
         while engine.stats().sampled_tokens < 10:
@@ -141,12 +149,13 @@ def test_an_adapters_old_weights_serve_the_requests_that_began_with_them() -> No
     old, new = random_adapter(model, 4, 1), random_adapter(model, 4, 2)
     prompt = words(random.Random(3), 12)
     engine.load("a", old, 1)
+    begun = Hold(engine, lambda: engine.stats().sampled_tokens >= 5)
 
     async def main() -> tuple[Completion, Completion]:
         first = asyncio.create_task(engine.generate(ask(0, prompt, max_tokens=60, adapter="a")))
-        while engine.stats().sampled_tokens < 5:
-            await asyncio.sleep(0.001)
+        await begun.reached()
         await asyncio.to_thread(engine.load, "a", new, 2)
+        begun.release()
         second = await engine.generate(ask(1, prompt, max_tokens=60, adapter="a"))
         return await first, second
 
@@ -166,12 +175,13 @@ def test_an_unloaded_adapter_stays_for_the_requests_that_name_it() -> None:
     model = make("llama")
     engine = LocalEngine(model, cache_tokens=4096, block_size=8)
     engine.load("a", random_adapter(model, 4, 1), 5)
+    begun = Hold(engine, lambda: engine.stats().sampled_tokens >= 5)
 
     async def main() -> Completion:
         first = asyncio.create_task(engine.generate(ask(0, words(random.Random(4), 8), max_tokens=60, adapter="a")))
-        while engine.stats().sampled_tokens < 5:
-            await asyncio.sleep(0.001)
+        await begun.reached()
         await asyncio.to_thread(engine.unload, "a")
+        begun.release()
         return await first
 
     assert set(asyncio.run(asyncio.wait_for(main(), 120)).versions) == {5}

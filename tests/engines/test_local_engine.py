@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import Hold
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config
 
 from interplay.engines.engine import Request, Sampling
@@ -332,15 +333,17 @@ def test_a_cancelled_request_gives_its_blocks_back(small: Pair) -> None:
     engine = small.engine(cache_tokens=240)
     rng = random.Random(0)
     running, other, waiting = ask(0, ids(rng, 10), 150), ask(1, ids(rng, 5), 30), ask(2, ids(rng, 9), 100)
+    begun = Hold(engine, lambda: engine.stats().sampled_tokens >= 8)
 
     async def play() -> Completion:
         tasks = [asyncio.create_task(engine.generate(r)) for r in (running, other, waiting)]
-        while engine.stats().sampled_tokens < 8:
-            await asyncio.sleep(0)
+        await begun.reached()
         assert len(engine.scheduler.running) == 2
         assert engine.scheduler.queued == 1
         tasks[0].cancel()
         tasks[2].cancel()
+        await asyncio.sleep(0)
+        begun.release()
         completion = await tasks[1]
         for task in (tasks[0], tasks[2]):
             with pytest.raises(asyncio.CancelledError):
@@ -357,13 +360,15 @@ def test_a_cancelled_request_gives_its_blocks_back(small: Pair) -> None:
 
 def test_a_rollout_cancelled_whole_leaves_an_engine_that_works(small: Pair) -> None:
     engine = small.engine()
+    begun = Hold(engine, lambda: engine.stats().sampled_tokens >= 5)
 
     async def interrupted() -> None:
         tasks = [asyncio.create_task(engine.generate(ask(i, (7 + i, 8), 200))) for i in range(3)]
-        while engine.stats().sampled_tokens < 5:
-            await asyncio.sleep(0)
+        await begun.reached()
         for task in tasks:
             task.cancel()
+        await asyncio.sleep(0)
+        begun.release()
 
     asyncio.run(interrupted())  # the loop ends with the engine's own task in the middle of a step
     request = ask(5, (9, 10, 11))
@@ -399,13 +404,14 @@ def test_an_update_while_requests_are_in_flight_marks_the_tokens_that_follow(sma
     """The weights stayed the same, so the reply does too; tokens after the update have the new version."""
     engine = small.engine()
     request = ask(0, (7, 8, 9), 100)
+    holds = [Hold(engine, lambda: engine.stats().sampled_tokens >= 2), Hold(engine, lambda: True)]
 
     async def play() -> Completion:
         task = asyncio.create_task(engine.generate(request))
-        for reached in (0, 2):  # while it waits, and while it runs
-            while engine.stats().sampled_tokens < reached or not (engine.scheduler.queued or engine.scheduler.running):
-                await asyncio.sleep(0)
+        for held in reversed(holds):  # while it waits, and while it runs
+            await held.reached()
             engine.update(engine.version + 1)
+            held.release()
         return await task
 
     completion = asyncio.run(asyncio.wait_for(play(), timeout=120))
@@ -425,21 +431,21 @@ def test_a_request_that_arrives_in_the_middle_of_admission_is_neither_lost_nor_h
 
         def __lt__(self, other: Slow) -> bool:
             sorting.set()
-            arrived.wait(timeout=20)
+            arrived.wait(timeout=60)
             return self.number < other.number
 
     requests = [replace(ask(i, ids(random.Random(i), 6)), key=(Slow(i),)) for i in range(4)]
 
     async def play() -> list[Completion]:
         tasks = [asyncio.create_task(engine.generate(r)) for r in requests[:2]]
-        await asyncio.to_thread(sorting.wait, 20)
+        await asyncio.to_thread(sorting.wait, 60)
         tasks += [asyncio.create_task(engine.generate(r)) for r in requests[2:]]
         await asyncio.sleep(0)
         assert engine.queued == 4
         arrived.set()
         return await asyncio.gather(*tasks)
 
-    for request, completion in zip(requests, asyncio.run(asyncio.wait_for(play(), timeout=60)), strict=True):
+    for request, completion in zip(requests, asyncio.run(asyncio.wait_for(play(), timeout=240)), strict=True):
         small.check(request, completion)
     assert empty(engine)
 

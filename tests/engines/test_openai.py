@@ -7,6 +7,7 @@ import base64
 import gzip
 import itertools
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +60,7 @@ def chat() -> Iterator[Chat]:
 
 
 def ask(chat: Chat, count: int = 1, requests: int = 1, **section: Any) -> list[Completion]:
-    settings = {"url": chat.url, "timeout": 5.0, "retries": 2, **section}
+    settings = {"url": chat.url, "timeout": 60.0, "retries": 2, **section}
     engine = RemoteEngine("some-model", RemoteSection(**settings))
     sampling = Sampling(0.7, 9)
 
@@ -118,14 +119,19 @@ def test_a_proxy_that_cannot_be_used_is_said_without_its_password(chat: Chat, mo
     assert "pass-word" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_pauses_grow_and_the_server_may_ask_for_longer(chat: Chat) -> None:
+def test_pauses_grow_and_the_server_may_ask_for_longer(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("openai._base_client.anyio.sleep", noted)
     chat.script = [500] * 4
     ask(chat, retries=4)
-    gaps = [b - a for a, b in itertools.pairwise(chat.times)]
-    assert gaps[-1] > gaps[0]
-    chat.script, chat.headers, chat.times = [429], {"Retry-After": "0.3"}, []
+    assert len(pauses) == 4 and all(after > before for before, after in itertools.pairwise(pauses))
+    chat.script, chat.headers = [429], {"Retry-After": "0.3"}
     ask(chat)
-    assert chat.times[1] - chat.times[0] >= 0.3
+    assert pauses[4:] == [0.3] and len(chat.bodies) == 5 + 2
 
 
 def test_nobody_there_is_said(chat: Chat) -> None:
@@ -154,19 +160,28 @@ def test_a_compressed_answer_without_a_content_type_is_read(chat: Chat) -> None:
 
 
 def test_no_more_requests_at_once_than_allowed(chat: Chat) -> None:
-    chat.hold = 0.03
+    three = threading.Event()
+
+    def answer(body: dict[str, Any]) -> str:
+        if chat.most >= 3:
+            three.set()
+        three.wait(60)  # nobody is answered before three requests are there
+        return "hello"
+
+    chat.answer = answer
     assert len(ask(chat, requests=12, concurrency=3)) == 12
     assert chat.most == 3
 
 
 def test_a_cancelled_request_leaves_and_a_closed_engine_says_so(chat: Chat) -> None:
-    chat.hold = 0.5
+    chat.hold = 60
     engine = RemoteEngine("m", RemoteSection(url=chat.url, concurrency=1))
     request = Request((0,), (), 7, Sampling(), messages=SAID)
 
     async def cancelled() -> None:
         first = asyncio.ensure_future(engine.generate(request))
-        await asyncio.sleep(0.1)
+        while not chat.running:
+            await asyncio.sleep(0.01)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
@@ -181,7 +196,8 @@ def test_a_cancelled_request_leaves_and_a_closed_engine_says_so(chat: Chat) -> N
 
 
 def test_a_request_is_cancelled_by_its_key_and_the_counters_follow(chat: Chat) -> None:
-    chat.hold = 0.5
+    go_on = threading.Event()
+    chat.answer = lambda body: "hello" if go_on.wait(60) else "late"
     engine = RemoteEngine("m", RemoteSection(url=chat.url, concurrency=2))
     assert (engine.capabilities.media, engine.limits().context_tokens) == ({"image"}, None)
 
@@ -195,6 +211,7 @@ def test_a_request_is_cancelled_by_its_key_and_the_counters_follow(chat: Chat) -
         assert engine.cancel((0,)) and not engine.cancel((7,))
         with pytest.raises(asyncio.CancelledError):
             await waiting[0]
+        go_on.set()
         assert [c.text for c in await asyncio.gather(*waiting[1:])] == ["hello", "hello"]
         assert (engine.stats().running, engine.stats().sampled_tokens) == (0, 12)
 
@@ -203,12 +220,13 @@ def test_a_request_is_cancelled_by_its_key_and_the_counters_follow(chat: Chat) -
 
 
 def test_closing_tells_who_waits(chat: Chat) -> None:
-    chat.hold = 0.5
+    chat.hold = 60
     engine = RemoteEngine("m", RemoteSection(url=chat.url))
 
     async def go() -> None:
         waiting = asyncio.ensure_future(engine.generate(Request((0,), (), 7, Sampling(), messages=SAID)))
-        await asyncio.sleep(0.1)
+        while not chat.running:
+            await asyncio.sleep(0.01)
         await asyncio.to_thread(engine.close)
         with pytest.raises(EngineError, match="closed while this request was in flight"):
             await waiting

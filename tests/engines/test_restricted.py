@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from families import WORDS, make
-from helpers import ask, close_to, empty, full_forward, serve, words
+from helpers import Hold, ask, close_to, empty, full_forward, serve, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -351,10 +351,11 @@ def test_scoring_beside_sampling_and_all_or_nothing(engine: LocalEngine, plain: 
 
 
 def test_a_closed_engine_says_so_and_what_was_in_flight_is_told(engine: LocalEngine) -> None:
+    begun = Hold(engine, lambda: engine.stats().sampled_tokens >= 6 and not engine._closed)
+
     async def play() -> list[Any]:
         tasks = [asyncio.create_task(engine.generate(ask(i, PROMPT, 200))) for i in range(3)]
-        while engine.stats().sampled_tokens < 6:
-            await asyncio.sleep(0)
+        await begun.reached()
         engine.close()
         with pytest.raises(EngineError, match="the engine is closed"):
             await engine.generate(ask(9, PROMPT))

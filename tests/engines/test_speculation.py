@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from families import WORDS, make
-from helpers import empty, full_forward, random_adapter, serve, words
+from helpers import Hold, empty, full_forward, random_adapter, serve, words
 from test_inflight import sampled
 from test_storm import weather
 from transformers import PreTrainedModel
@@ -185,13 +185,14 @@ def test_a_cancelled_request_leaves_nothing_and_changes_no_other(model: PreTrain
     requests = plain_groups(random.Random(2))
     ours = engine_of(model, True)
     expected = serve(engine_of(model, False), requests)
+    begun = Hold(ours, lambda: ours.stats().accepted_tokens >= 5)
 
     async def play() -> list[Any]:
         tasks = [asyncio.create_task(ours.generate(r)) for r in requests]
-        while ours.stats().accepted_tokens < 5:
-            await asyncio.sleep(0)
+        await begun.reached()
         for request in requests[::2]:
             ours.cancel(request.key)
+        begun.release()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     found = asyncio.run(asyncio.wait_for(play(), timeout=60))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from families import COMMON, WORDS, make
-from helpers import close_to, empty, full_forward, merged, random_adapter, serve, words
+from helpers import Hold, close_to, empty, full_forward, merged, random_adapter, serve, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
@@ -93,23 +93,26 @@ def check(request: Request, completion: Completion) -> None:
 
 
 async def storm(engine: LocalEngine, rng: random.Random, first: int, count: int, checked: Any) -> Counter[str]:
-    """`count` requests, at most a hundred at a time; some answers make other callers cancel their requests."""
+    """`count` requests, at most a hundred at a time; some answers make other callers cancel their requests. What is
+    drawn for a request depends on its number alone; only who is cancelled depends on the order of the answers."""
     prompts = [words(rng, 40) for _ in range(12)]
+    seed = rng.getrandbits(62)
     seats = asyncio.Semaphore(100)
     waiting: dict[int, asyncio.Task[Completion]] = {}
     ends: Counter[str] = Counter()
 
     async def one(number: int) -> None:
         async with seats:
-            request = random_request(rng, number, prompts)
-            if bad := rng.random() < 0.08:
-                request = broken(rng, request)
+            dice = random.Random(f"{seed} {number}")
+            request = random_request(dice, number, prompts)
+            if bad := dice.random() < 0.08:
+                request = broken(dice, request)
             waiting[number] = task = asyncio.create_task(engine.generate(request))
             try:
                 completion = await task
                 assert not bad
                 check(request, completion)
-                checked(request, completion)
+                checked(request, completion, dice)
                 ends["served"] += 1
             except EngineError as error:
                 assert bad, error
@@ -117,8 +120,8 @@ async def storm(engine: LocalEngine, rng: random.Random, first: int, count: int,
             except asyncio.CancelledError:
                 ends["cancelled"] += 1
             del waiting[number]
-            if rng.random() < 0.1 and waiting:
-                waiting[rng.choice(list(waiting))].cancel()
+            if dice.random() < 0.1 and waiting:
+                waiting[dice.choice(list(waiting))].cancel()
 
     await asyncio.wait_for(asyncio.gather(*(one(first + i) for i in range(count))), timeout=300)
     return ends
@@ -130,12 +133,12 @@ def weather(count: int, speculation: Speculation | None = None) -> None:
     engine = LocalEngine(model, 240, 4, prefill_tokens=64, max_running=48, speculation=speculation)
     plain: dict[str | None, Any] = {None: small("sdpa")}
     ends: Counter[str] = Counter()
-    looked, share = 0, 100 / count  # the order of answers, and so what is drawn for each, differs from run to run
+    looked, share = 0, 100 / count
 
-    def sometimes(request: Request, completion: Completion) -> None:
+    def sometimes(request: Request, completion: Completion, dice: random.Random) -> None:
         nonlocal looked
         sampling = request.sampling
-        if not request.legal and not sampling.cuts and sampling.temperature and rng.random() < share:
+        if not request.legal and not sampling.cuts and sampling.temperature and dice.random() < share:
             expected = full_forward(plain[request.adapter], request.ids, completion.tokens, sampling.temperature)
             close_to(completion.logprobs, expected)
             looked += 1
@@ -171,12 +174,14 @@ def test_a_prompt_that_is_given_up_half_computed_leaves_nothing() -> None:
     engine = LocalEngine(small(), 240, 4, prefill_tokens=8)
     rng = random.Random(1)
     long, short = (Request((i,), words(rng, n), 1, Sampling(1.0, 6)) for i, n in enumerate((60, 3)))
+    half = Hold(engine, lambda: any(p.done for p in engine.scheduler._unfinished))
 
     async def play() -> Completion:
         given_up, kept = (asyncio.create_task(engine.generate(r)) for r in (long, short))
-        while not any(p.done for p in engine.scheduler._unfinished):
-            await asyncio.sleep(0)
+        await half.reached()
         given_up.cancel()
+        await asyncio.sleep(0)
+        half.release()
         return await kept
 
     completion = asyncio.run(asyncio.wait_for(play(), timeout=60))

@@ -42,7 +42,7 @@ def connect() -> Iterator[Connect]:
             timeouts: Timeouts | None = None, delivery: Delivery | None = None, **settings: Any
         ) -> tuple[Fake, VllmEngine]:
             fake = stack.enter_context(fake_vllm(**settings))
-            engine = VllmEngine(fake.url, 100, timeouts or Timeouts(10.0, 10.0), 8, delivery=delivery)
+            engine = VllmEngine(fake.url, 100, timeouts or Timeouts(60.0, 60.0), 8, delivery=delivery)
             stack.callback(engine.close)
             return fake, engine
 
@@ -183,7 +183,7 @@ class Ended:
 def test_requests_to_a_server_that_has_ended_fail_with_the_end_of_its_log() -> None:
     with fake_vllm() as fake:
         ended: Any = Ended()
-        engine = VllmEngine(fake.url, 100, Timeouts(5.0, 5.0), 8, ended)
+        engine = VllmEngine(fake.url, 100, Timeouts(60.0, 60.0), 8, ended)
         fake.failing.add("/inference/v1/generate")
         for _ in range(2):  # the second one is not even sent
             with pytest.raises(EngineLost, match=r"has ended\. The end of its log:\nout of memory"):
@@ -216,12 +216,12 @@ def test_an_update_that_hangs_is_given_up_and_so_are_the_replies_that_wait_for_i
 
 
 def test_a_server_that_says_nothing_costs_one_reply_its_time_limit(connect: Connect) -> None:
-    fake, engine = connect(Timeouts(reply=0.3, update=5.0))
+    fake, engine = connect(Timeouts(reply=1.0, update=5.0))
     fake.hold["/inference/v1/generate"] = threading.Event()
     began = time.monotonic()
-    with pytest.raises(EngineError, match=r"gave no answer to /inference/v1/generate within 0.3 s"):
+    with pytest.raises(EngineError, match=r"gave no answer to /inference/v1/generate within 1 s"):
         ask(engine, request())
-    assert time.monotonic() - began < 3.0  # ten times the limit
+    assert time.monotonic() - began < 10.0  # ten times the limit
 
 
 def test_a_reply_that_was_aborted_or_lacks_logprobs_is_an_error(connect: Connect) -> None:
@@ -262,7 +262,7 @@ def test_adapters_get_a_new_name_for_every_version_and_old_ones_go_when_nobody_u
 def test_two_runs_on_one_server_do_not_mix_their_adapters_and_leave_none_behind() -> None:
     with fake_vllm() as fake:
         for _ in range(2):
-            engine = VllmEngine(fake.url, 100, Timeouts(5.0, 5.0), 8)
+            engine = VllmEngine(fake.url, 100, Timeouts(60.0, 60.0), 8)
             engine.load("player", adapter(), 0)
             engine.close()
         loaded = [body["lora_name"] for body in fake.asked("/v1/load_lora_adapter")]
@@ -352,7 +352,7 @@ VllmServer(EngineSection(kind="vllm", python={python!r}), "model", "float32", []
     assert runs(server)
     driver.kill()
     driver.wait()
-    until = time.monotonic() + 10.0
+    until = time.monotonic() + 60.0
     while runs(server) and time.monotonic() < until:
         time.sleep(0.05)
     assert not runs(server)

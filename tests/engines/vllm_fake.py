@@ -74,7 +74,7 @@ class FakeHandler(BaseHTTPRequestHandler):
         body = json.loads(raw) if raw else {}
         self.fake.calls.append((where.path, dict(parse_qsl(where.query)), body))
         if where.path in self.fake.hold:
-            self.fake.hold[where.path].wait(20.0)
+            self.fake.hold[where.path].wait(60.0)
         if where.path in self.fake.failing:
             self.give(500, {"error": {"message": "failed on purpose"}})
         elif where.path not in self.fake.paths:

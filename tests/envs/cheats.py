@@ -335,8 +335,7 @@ CHEATS: dict[str, Entry] = {
     "signalling": Entry(cheats={"receiver": PLACES}, tasks=400, sample="1"),
     "spotter_pilot": Entry(cheats={"pilot": PLACES}, tasks=300, sample="1"),
     "sql": Entry({"planner": says("go on"), "writer": _selects}, {"writer": SQL}, {"attempts": 1}, 8, "SELECT 1"),
-    # Filler is a listed sentence with a price. It loses less than most random sentences, and it always loses.
-    "story": Entry(tasks=60, few=60),
+    "story": Entry(cheats={"*": {**PLACES, "filler": says(".")}}, tasks=60, few=60),
     "sudoku": Entry({"planner": says("go on"), "actor": _moves}, {}, {"turns": 6}, 25, "1 1 1"),
     "sums": Entry(
         {"solver": _number("%d")},

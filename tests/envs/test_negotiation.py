@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -61,6 +62,19 @@ def test_instances_are_those_of_the_reference() -> None:
         assert all(map(any, both)) and any(map(all, both))
     assert abs(sum(env.best_joint() for env in made) / 1_000 - 15.12) < 0.3
     assert len(Counter(env.pool for env in made)) == len(pools())
+
+
+def test_the_optimum_is_the_best_gold_of_all_deals() -> None:
+    """Every offer that can be made at once is played to its deal; both who offers and who accepts may be the role."""
+    for index in range(3):
+        gold: dict[Role, list[float]] = {"p0": [], "p1": []}
+        for a, b, c in new(index, gold=True).splits():
+            done = say(new(index, gold=True), f"offer {a} {b} {c}", "accept").outcome()
+            assert not isinstance(done, Awaitable)
+            for reward in done:
+                if reward.name == "gold" and reward.role is not None:
+                    gold[reward.role].append(reward.value or 0.0)
+        assert {role: max(values) for role, values in gold.items()} == {r: new(index).optimum(r) for r in gold}
 
 
 def test_a_deal_pays_each_its_share() -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,7 @@ import pytest
 from interplay.errors import ConfigError, InterplayError
 from interplay.evaluation.intervals import Estimate
 from interplay.publishing.agenda import Agenda, ExperimentPace, StudyCall, run_studies
-from interplay.publishing.experiment import one_run
+from interplay.publishing.experiment import begin, one_run, optima
 from interplay.publishing.results import Contrast, Results, holm
 from interplay.publishing.study import Study, StudySection
 
@@ -78,6 +82,45 @@ def test_a_study_is_run_tested_once_and_resumed(tmp_path: Path) -> None:
     small_study(tmp_path, {**arms, "more": []}, [0])
     with pytest.raises(ConfigError, match="another study of this name"):
         run_studies([path], tmp_path / "runs")
+
+
+def test_regret_is_the_distance_to_the_best_of_each_task(tmp_path: Path) -> None:
+    """It needs nothing of the runs but the gold of their tasks, so `best` may be added to a study that has runs."""
+    path = ROOT / "recipes" / "rlhf" / "experiment" / "negotiation.toml"
+    study = Study.read(path, seeds=1)
+    without = study.section.model_copy(update={"best": None})
+    assert Study(without, study.base).digest == study.digest
+    begin(study, tmp_path)
+    best = optima(study)["seen"]
+    assert len(best) == study.section.games and all(value is not None and 0 < value <= 1 for value in best.values())
+    run = tmp_path / "single" / "seed-0"
+    run.mkdir(parents=True)
+    (first, most), (second, more) = [(task, value or 0.0) for task, value in best.items()][:2]
+    lineups = [{"tasks": {first: most - 0.5}}, {"tasks": {second: more - 0.25}}]
+    tests = {name: {"mean": {}, "lineups": lineups} for name in study.section.tests}
+    (run / "test.json").write_text(json.dumps({"arm": "single", "seed": 0, "tests": tests}))
+    assert Results.read(tmp_path).values("single", "seen", "regret") == {0: pytest.approx(0.375)}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_signal_ends_the_whole_experiment_and_not_only_the_run_it_is_at(tmp_path: Path, jobs: int) -> None:
+    path = small_study(tmp_path, {"fixed": [], "other": []}, [0, 1])
+    out = tmp_path / "runs"
+    endless = ["train.steps=100000", "train.budget_tokens=1000000000"]
+    command = [sys.executable, "-m", "interplay", "experiment", str(path), *endless, "--out", str(out)]
+    with subprocess.Popen([*command, "--jobs", str(jobs)], stdout=subprocess.PIPE, text=True) as experiment:
+        while sum(bool(p.read_text()) for p in out.glob("*/*/*/metrics.jsonl")) < jobs:  # every run is at its steps
+            assert experiment.poll() is None
+            time.sleep(0.2)
+        experiment.send_signal(signal.SIGTERM)
+        try:
+            said, _ = experiment.communicate(timeout=120)
+        finally:
+            experiment.kill()
+    assert experiment.returncode == 75, said
+    assert said.count(": interrupted at step") == jobs and f"interrupted; what was finished is in {out}" in said
+    assert len(list(out.glob("*/*/seed-*"))) == jobs  # no other run was begun
+    assert not list(out.glob("*/*/*/test.json")) and len(list(out.glob("*/*/*/checkpoints/*"))) >= jobs
 
 
 def test_a_later_version_with_more_options_goes_on_with_the_runs_of_a_study(tmp_path: Path) -> None:

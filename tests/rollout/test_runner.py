@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from interplay.algorithms import Independent
 from interplay.config import RolloutSection
 from interplay.envs import Env
 from interplay.errors import EngineError
+from interplay.rollout import line
 from interplay.rollout.records import to_json
 from interplay.types import Episode, Keys, Level, Message, Observation, Reward, Rewards, Role, Status, Stop, Task
 
@@ -158,25 +160,33 @@ def test_an_engine_that_never_answers_is_an_error_of_the_episode(table: Any) -> 
     """The policy does not cause the wall-clock limit: it is a typed error, and the other episode is not delayed."""
     game = table(
         lambda c: ROW[c.decision],
-        limits=RolloutSection(max_episode_seconds=0.05),
+        limits=RolloutSection(max_episode_seconds=2),
         patience=lambda c: 60.0 if c.task.endswith("-0") and c.decision == 2 else 0.0,
     )
     stuck, fine = game.play(2)
     assert stuck.error is not None and stuck.error.startswith("LimitError: ")
-    assert "rollout.max_episode_seconds (0.05)" in stuck.error
+    assert "rollout.max_episode_seconds (2)" in stuck.error
     assert [t.text for t in stuck.turns] == ["1", "4"]
     assert fine.error is None and len(fine.turns) == 5
 
 
 class Slow(Relay):
+    """Each step seems to take eleven seconds: the test adds `late` to the clock."""
+
+    late = 0.0
+
     def step(self, actions: dict[Role, str]) -> Rewards:
-        time.sleep(0.02)
+        Slow.late += 11.0
         return super().step(actions)
 
 
-def test_a_slow_environment_is_stopped_between_decisions(table: Any, known_as: Any) -> None:
+def test_a_slow_environment_is_stopped_between_decisions(
+    table: Any, known_as: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Slow, "late", 0.0)
+    monkeypatch.setattr(line, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + Slow.late))
     (episode,) = table(
-        lambda c: "yes", env=known_as("slow", Slow), limits=RolloutSection(max_episode_seconds=0.01)
+        lambda c: "yes", env=known_as("slow", Slow), limits=RolloutSection(max_episode_seconds=10)
     ).play()
     assert episode.error is not None and episode.error.startswith("LimitError: the episode ran longer")
     assert len(episode.turns) == 1
@@ -186,7 +196,7 @@ class Waiting(Relay):
     """Its steps wait for each other: they only continue if two of them run at once."""
 
     slow = True
-    together = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(2, timeout=60)
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         self.together.wait()
@@ -318,7 +328,7 @@ def test_collections_are_rare_while_episodes_run_and_as_before_after(table: Any)
 
     def waiting(call: Any) -> str:
         begun.set()
-        release.wait(10)
+        release.wait(60)
         return call.free[0]
 
     def script(call: Any) -> str:
@@ -327,7 +337,7 @@ def test_collections_are_rare_while_episodes_run_and_as_before_after(table: Any)
 
     other = threading.Thread(target=table(waiting).play)
     other.start()
-    begun.wait(10)
+    assert begun.wait(60)
     table(script).play()
     seen.append(gc.get_threshold()[0])
     release.set()

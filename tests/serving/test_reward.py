@@ -33,22 +33,33 @@ def model(make_tiny: Callable[..., Any]) -> RewardModel:
     return made
 
 
+def own_port() -> socket.socket:
+    """A port that belongs to this test from now on. Nobody is reached there until a server listens."""
+    made = socket.socket()
+    made.bind(("127.0.0.1", 0))
+    return made
+
+
+def address(port: socket.socket) -> str:
+    return f"http://127.0.0.1:{port.getsockname()[1]}"
+
+
 @contextmanager
-def running(server: RewardServer, port: int = 0) -> Iterator[str]:
+def running(server: RewardServer, port: socket.socket | None = None) -> Iterator[str]:
     """A server on its own port, which is stopped at the end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", port))
-        port = free.getsockname()[1]
-    made = uvicorn.Server(uvicorn.Config(server.app(), host="127.0.0.1", port=port, log_level="error"))
-    thread = threading.Thread(target=made.run, daemon=True)
+    port = port or own_port()
+    made = uvicorn.Server(uvicorn.Config(server.app(), log_level="error"))
+    thread = threading.Thread(target=made.run, args=([port],), daemon=True)
     thread.start()
     while not made.started:
+        assert thread.is_alive(), "the server ended while it started"
         time.sleep(0.01)
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield address(port)
     finally:
         made.should_exit = True
         thread.join()
+        port.close()
 
 
 def client(url: str, **section: Any) -> RemoteScorer:
@@ -67,8 +78,19 @@ def test_scores_over_the_wire_are_the_models_own_with_its_version(model: RewardM
     assert health == {"ok": True, "kind": "reward_model", "version": server.version, "waiting": 0}
 
 
-def test_requests_that_arrive_together_are_scored_together(model: RewardModel) -> None:
+def test_requests_that_arrive_together_are_scored_together(model: RewardModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the first are scored, others arrive; they are one batch."""
     server = RewardServer(model)
+    scores, batches = model.scores, list[int]()
+
+    def scored(asked: Any) -> list[float]:
+        until = time.monotonic() + 60
+        while not batches and len(asked) + len(server._waiting) < 4 and time.monotonic() < until:
+            time.sleep(0.01)
+        batches.append(len(asked))
+        return scores(asked)
+
+    monkeypatch.setattr(model, "scores", scored)
 
     async def many(url: str) -> list[list[float]]:
         scorer = client(url)
@@ -76,7 +98,7 @@ def test_requests_that_arrive_together_are_scored_together(model: RewardModel) -
 
     with running(server) as url:
         found = asyncio.run(many(url))
-    assert len(found) == 24 and server.batches < 24
+    assert len(found) == sum(batches) == 24 and len(batches) == server.batches and max(batches) > 1
 
 
 def test_a_wrong_token_is_refused_and_never_shown(model: RewardModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,19 +111,22 @@ def test_a_wrong_token_is_refused_and_never_shown(model: RewardModel, monkeypatc
         assert len(asyncio.run(client(url).scores([(QUESTION, "yes")]))) == 1
 
 
-def test_a_server_that_is_killed_and_comes_back_loses_nothing(model: RewardModel) -> None:
+def test_a_server_that_is_killed_and_comes_back_loses_nothing(
+    model: RewardModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The client tries again until the server is there; if no tries are left, it raises a typed failure."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
+    port = own_port()
+    url = address(port)
     with pytest.raises(JudgeError, match=r"failed 1 times.*interplay judge serve"):
         asyncio.run(client(url).scores([(QUESTION, "yes")]))
     found: list[list[float]] = []
     patient = client(url, retries=10)
+    post, tried = patient._post, list[bytes]()
+    monkeypatch.setattr(patient, "_post", lambda body: (tried.append(body), post(body))[1])
     asking = threading.Thread(target=lambda: found.append(asyncio.run(patient.scores([(QUESTION, "yes")]))))
     asking.start()
-    time.sleep(0.1)
+    while not tried:
+        time.sleep(0.01)
     with running(RewardServer(model), port):
         asking.join()
     assert found == [pytest.approx(model.scores([(QUESTION, "yes")]), abs=1e-5)]

@@ -14,6 +14,7 @@ from runs import Killed, killed_at, make, rows, train
 
 from interplay.config import JudgeSection, TrainSection, parse
 from interplay.errors import ConfigError, GuardError
+from interplay.rewards.audit import Watch
 from interplay.rollout import records
 from interplay.rollout.resolve import resolve
 from interplay.training.judges import content_of
@@ -407,3 +408,16 @@ def test_a_row_of_a_data_set_is_on_one_side_in_every_epoch() -> None:
     first, again = (Task(f"math-train-0-{n}", "math", n, {"row": {"question": "2 + 2", "answer": "4"}}) for n in (1, 9))
     assert content_of(first) == content_of(again)
     assert content_of(Task("story-train-0-1", "story", 1, {"mode": "signs"})) == "story-train-0-1"
+
+
+def test_a_policy_that_learned_to_please_the_judge_is_reported_once_or_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Watch, "see", lambda self, gold, proxy: True)  # when it rings: tests/rewards/test_audit.py
+    judge = {"kind": "pointwise", "who": "gold:proxy"}
+    train(tmp_path / "told", judged({**judge, "audit": {"gold": "gold:gold"}}))
+    said = [r.getMessage() for r in caplog.records if "learned to please the judge" in r.getMessage()]
+    assert len(said) == 1 and "step 1: gold" in said[0]
+    assert [row["judge/taste/rang"] for row in rows(tmp_path / "told")] == [1.0] * 3
+    with pytest.raises(GuardError, match=r"judges\.taste: the gold reward has fallen more than"):
+        train(tmp_path / "stops", judged({**judge, "audit": {"gold": "gold:gold", "stop": True}}))

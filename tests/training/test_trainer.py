@@ -305,7 +305,7 @@ def test_a_checkpoint_of_other_policies_is_refused(tmp_path: Path) -> None:
 
 
 SCRIPT = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 from transformers.utils import logging
 logging.disable_progress_bar()
@@ -314,7 +314,11 @@ from interplay.rollout.resolve import resolve
 from interplay.training.trainer import Observer, Trainer
 data, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
 trainer = Trainer(resolve(parse(data)), folder)
-trainer.observer = Observer(stepped=lambda step, metrics: print("step", step, flush=True))
+def stepped(step, metrics):
+    print("step", step, flush=True)
+    if step == 20:
+        time.sleep(1000)  # it is killed long before it ends, also by a parent that is slow
+trainer.observer = Observer(stepped=stepped)
 trainer.train()
 trainer.close()
 """
@@ -605,12 +609,12 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_hint(tmp_path: Path, number
         [sys.executable, "-c", command, "train", str(tmp_path), "--run", str(run)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not (run / "metrics.jsonl").exists() or len((run / "metrics.jsonl").read_text().splitlines()) < 3:
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.05)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 75, err
     assert f"interplay train {run} --resume" in out and "Traceback" not in err
     done = len(rows(run))

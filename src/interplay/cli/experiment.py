@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 
+from interplay.cli.exit_codes import STOPPED
 from interplay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ def experiment(console: Console, given: Sequence[str], out: Path, seeds: int | N
         raise ConfigError("no study is named; expected files such as recipes/rlhf/experiment/story.toml.")
     tell = lambda line: console.print(line, highlight=False, soft_wrap=True)  # noqa: E731
     folders = [out / s.section.name for s in run_studies(files, out, changes, seeds, pace, tell)]
+    if pace.interrupt.asked:
+        tell(f"interrupted; what was finished is in {out}, and the same command goes on with the rest.")
+        raise typer.Exit(STOPPED)
     found = [Results.read(folder) for folder in folders if tested_runs(folder)]
     for contrast in holm([c for results in found for c in results.contrasts()]):
         gap = contrast.difference

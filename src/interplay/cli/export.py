@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from interplay.cli.card import card
 from interplay.cli.evaluate import newest
 from interplay.config import load
 from interplay.errors import ConfigError, InterplayError, did_you_mean
@@ -45,6 +44,8 @@ def export_run(console: Console, path: str, wanted: ExportRequest) -> None:
 def _write(path: str, to: Path, wanted: ExportRequest) -> str:
     """Copies the policy from the checkpoint, as a Hugging Face folder or a PEFT adapter, and writes its model card.
     With `merged`, an adapter is merged into its base model."""
+    from interplay.cli.card import card  # imports torch
+
     plan, policy, merged = resolve(load(path, [])), wanted.policy, wanted.merged
     sources = newest(path, plan, wanted.checkpoint)
     if not sources:

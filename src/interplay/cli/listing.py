@@ -18,7 +18,7 @@ from rich.table import Table
 from interplay import algorithms, envs
 from interplay.agents.bots import known_bots
 from interplay.algorithms import Tree
-from interplay.config import Open, Recipe, RewardSection, load
+from interplay.config import Open, Recipe, RewardSection, load, packaged
 from interplay.errors import ConfigError, did_you_mean
 
 
@@ -128,10 +128,11 @@ def algorithm_table() -> Table:
 def algorithm_recipes() -> dict[str, str]:
     """A recipe for each algorithm that has one. Recipes of the smallest games are preferred, and recipes of games from
     other packages are left out."""
-    found = {path: load(path) for path in sorted(Path("recipes").glob("*/*.toml"), reverse=True)}
+    found = {name: load(file) for name, file in sorted(packaged().items(), reverse=True)}
     games = ("kuhn", "tictactoe", "matrix")  # later ones replace earlier ones
-    order = sorted(found, key=lambda p: games.index(p.parent.name) if p.parent.name in games else -1)
-    return {found[p].algorithm.name: str(p) for p in order if ":" not in found[p].env.name}
+    folders = {name: Path(name).parent.name for name in found}
+    order = sorted(found, key=lambda name: games.index(folders[name]) if folders[name] in games else -1)
+    return {found[name].algorithm.name: name for name in order if ":" not in found[name].env.name}
 
 
 def algorithm_needs(name: str) -> list[str]:

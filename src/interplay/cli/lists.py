@@ -1,4 +1,4 @@
-"""The commands that list what there is: envs, bots, algorithms, keys and models."""
+"""The commands that list what there is: recipes, runs, envs, bots, algorithms, keys and models."""
 
 from __future__ import annotations
 
@@ -10,6 +10,36 @@ from rich.console import Console
 
 app = typer.Typer()
 console = Console()
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Print one recipe, such as tictactoe/demo.")] = None,
+) -> None:
+    """List the recipes that come with the package, or print one of them.
+
+    interplay recipes tictactoe/demo > my.toml
+
+    interplay train my.toml
+    """
+    from interplay.cli.catalogue import recipe_table, recipe_text
+
+    if name:
+        typer.echo(recipe_text(name), nl=False)
+    else:
+        console.print(recipe_table())
+
+
+@app.command()
+def runs(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="Run folders, or folders that hold them; default runs.")
+    ] = None,
+) -> None:
+    """List runs in the terminal, the newest first: how far each is, its reward and its wins."""
+    from interplay.cli.catalogue import run_table
+
+    console.print(run_table(folders or [Path("runs")]))
 
 
 @app.command()

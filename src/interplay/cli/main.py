@@ -1,8 +1,8 @@
 """`interplay`: the command line. Heavy imports happen inside the commands.
 
 An error that Interplay raises on purpose is printed as one sentence on standard error. The exit code is 2 for a wrong
-recipe or argument, and 1 for other errors. A bug keeps its traceback. A training run that a signal stopped early, after
-it saved a checkpoint, has exit code 75.
+recipe or argument, and 1 for other errors. A bug keeps its traceback. A training run or an experiment that a signal
+stopped early, after it saved checkpoints, has exit code 75.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from rich.table import Table
 
 from interplay import __version__
 from interplay.cli import judge, lists, studies
+from interplay.cli.exit_codes import STOPPED
+from interplay.cli.keyed import KeyedCommand
 from interplay.cli.new import new
 from interplay.cli.prepare import prepare
 from interplay.cli.view import view
@@ -35,7 +37,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-STOPPED = 75  # EX_TEMPFAIL of sysexits.h: call again later
 console = Console()
 problems = Console(stderr=True)
 
@@ -64,7 +65,7 @@ def _options(
     pass
 
 
-@app.command()
+@app.command(cls=KeyedCommand)
 def train(
     recipe: RecipeArgument,
     overrides: OverridesArgument = None,
@@ -104,7 +105,7 @@ def train(
         raise typer.Exit(STOPPED)
 
 
-@app.command()
+@app.command(cls=KeyedCommand)
 def demo(
     overrides: OverridesArgument = None,
     run: Annotated[Path | None, typer.Option(help="The run folder; default runs/NAME-DATE.")] = None,
@@ -119,7 +120,7 @@ def demo(
         raise typer.Exit(STOPPED)
 
 
-@app.command(name="eval")
+@app.command(name="eval", cls=KeyedCommand)
 def evaluate(
     recipe: RecipeArgument,
     overrides: OverridesArgument = None,
@@ -143,7 +144,7 @@ def evaluate(
     evaluate_run(console, recipe, overrides or [], checkpoint, out)
 
 
-@app.command()
+@app.command(cls=KeyedCommand)
 def play(
     recipe: GameArgument,
     overrides: OverridesArgument = None,
@@ -273,7 +274,7 @@ def check(
     raise typer.Exit(1 if failed else 0)
 
 
-@app.command()
+@app.command(cls=KeyedCommand)
 def draw(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
     """Print the workflow of a RECIPE, or of a run, as a Mermaid diagram."""
     from interplay.config import load

@@ -26,6 +26,8 @@ def experiment(
 ) -> None:
     """Train and test every arm and seed of some studies; killed and called again, it goes on where it stopped.
 
+    Ctrl-C, SIGTERM and SIGUSR1 end it with checkpoints of the runs it is at and exit code 75.
+
     interplay experiment recipes/rlhf/experiment/story.toml --jobs 16
     """
     from interplay.cli.experiment import experiment as run_experiment

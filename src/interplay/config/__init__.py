@@ -28,7 +28,7 @@ from interplay.config.judges import JudgeAuditSection, JudgeSection, JudgeTrainS
 from interplay.config.league import LeagueSection
 from interplay.config.memory import MemorySection
 from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection, SensesSection
-from interplay.config.recipe import Recipe, load, parse, parse_options
+from interplay.config.recipe import Recipe, load, packaged, parse, parse_options
 from interplay.config.rollout import (
     CurriculumSection,
     RewardSection,
@@ -46,5 +46,6 @@ __all__ = [
     "Draw", "EngineSection", "EvalSection", "JudgeAuditSection", "JudgeSection", "JudgeTrainSection", "LeagueSection",
     "MatchupSection", "MemorySection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection", "RemoteSection",
     "RewardSection", "RolloutSection", "SamplingSection", "Section", "SensesSection", "StreamSection", "ToolSection",
-    "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
+    "TrainSection", "WarmstartSection", "load", "packaged", "parse", "parse_options",
+    "split_seat", "validate",
 ]  # fmt: skip

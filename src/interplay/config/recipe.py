@@ -170,6 +170,17 @@ class Recipe(Section):
         return points
 
 
+def packaged() -> dict[str, Path]:
+    """The recipes that come with the package, by the name under which `load` finds them in any folder. Studies, which
+    are files without policies, are left out."""
+    files = sorted(_PACKAGED.rglob("*.toml"))
+    return {
+        str("recipes" / file.relative_to(_PACKAGED)): file
+        for file in files
+        if "policies" in tomllib.loads(file.read_text(encoding="utf-8"))
+    }
+
+
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply `a.b=c` overrides. `path` is a TOML file, or a run folder with the recipe in run.json.
     The recipes that come with the package are found as `recipes/ENV/NAME.toml` in any folder."""
@@ -184,7 +195,8 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         beside = [*file.parent.glob("*.toml"), *(p.parent for p in file.parent.glob("*/run.json"))]
         found = beside or [*Path("recipes").glob("*/*.toml")] or [*_PACKAGED.glob("*/*.toml")]
         near = [str("recipes" / p.relative_to(_PACKAGED) if p.is_relative_to(_PACKAGED) else p) for p in found]
-        near = near if len(near) < 20 else difflib.get_close_matches(str(path), near, n=8, cutoff=0)
+        ends = [name for name in near if name.removesuffix(".toml").endswith(f"/{str(path).removesuffix('.toml')}")]
+        near = ends or (near if len(near) < 20 else difflib.get_close_matches(str(path), near, n=8, cutoff=0))
         raise ConfigError(
             f"recipe '{path}' does not exist; expected a TOML file or a run folder, {did_you_mean(str(path), near)}"
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +19,9 @@ _started_here = False  # whether this process has started the cluster that it is
 def package() -> Any:
     """The ray package."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # A cluster that is started here runs its processes at the priority of the run. Ray would lower that of workers, so
+    # that they hardly get any time on a machine that has other work.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         import ray
     except ImportError:
@@ -29,10 +34,16 @@ def package() -> Any:
 def connect(section: ClusterSection, models: int = 1) -> Any:
     """Connect to the recipe's Ray cluster, or start one on this machine; return the ray package. `models` is the number
     of models that are trained. A process has one connection, so further calls return the same."""
-    global _started_here
     ray = package()
     if ray.is_initialized():
         return ray
+    with _own_handler():
+        _connect(ray, section, models)
+    return ray
+
+
+def _connect(ray: Any, section: ClusterSection, models: int) -> None:
+    global _started_here
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if section.address == "local":
         # Processes wait for each other most of the time, so there may be more of them than cores.
@@ -41,7 +52,7 @@ def connect(section: ClusterSection, models: int = 1) -> Any:
         with _gpus_of_others():
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
         _started_here = True
-        return ray
+        return
     try:
         ray.init(address=section.address, **quiet)
     except ConnectionError as error:
@@ -49,7 +60,18 @@ def connect(section: ClusterSection, models: int = 1) -> Any:
             f"cluster.address is '{section.address}', where no Ray cluster answers ({error}); expected 'local', "
             "'auto' on a node of a cluster, or ray://HOST:10001."
         ) from None
-    return ray
+
+
+@contextmanager
+def _own_handler() -> Iterator[None]:
+    """Inside, Ray may set its handler of SIGTERM, which ends the process at once. Afterwards, a handler that this
+    process had is set again: a run that is asked to end writes a checkpoint first."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

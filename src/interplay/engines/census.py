@@ -12,6 +12,7 @@ Without `deterministic`, every service takes a step as soon as it has work.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -21,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
+_Answers = list[Callable[[], None]]  # functions that deliver the answers of a step
 _MOMENT = 0.005  # seconds
 _ACTING: ContextVar[bool] = ContextVar("acting", default=False)  # whether the running task is counted
 
@@ -43,7 +45,7 @@ class Service(Protocol):
         """Called on the event loop: assign all queued requests to the next step."""
         ...
 
-    def step(self) -> list[Callable[[], None]]:
+    def step(self) -> _Answers:
         """Called on the service's thread: compute one batch. The returned functions deliver the answers and are called
         on the event loop."""
         ...
@@ -65,6 +67,9 @@ class _Group:
 class _Actor:
     group: _Group
     begun: bool = False
+
+
+_Work = Callable[[Service, threading.Event], _Answers]
 
 
 class Census:
@@ -220,10 +225,19 @@ class Census:
             service.take()
             await self._step([service], _one_step)
 
-    async def _step(self, busy: Sequence[Service], work: Callable[[Service], list[Callable[[], None]]]) -> None:
-        loop = asyncio.get_running_loop()
-        steps = [loop.run_in_executor(s.thread, work, s) for s in busy]
-        for service, result in zip(busy, await asyncio.gather(*steps, return_exceptions=True), strict=True):
+    async def _step(self, busy: Sequence[Service], work: _Work) -> None:
+        loop, over = asyncio.get_running_loop(), threading.Event()
+        steps = asyncio.gather(*(loop.run_in_executor(s.thread, work, s, over) for s in busy), return_exceptions=True)
+        try:
+            results = await asyncio.shield(steps)
+        except asyncio.CancelledError:  # this event loop ends: wait, or the step would take requests of the next one
+            over.set()
+            self._deliver_all(busy, await steps)
+            raise
+        self._deliver_all(busy, results)
+
+    def _deliver_all(self, busy: Sequence[Service], results: Sequence[Any]) -> None:
+        for service, result in zip(busy, results, strict=True):
             if isinstance(result, Exception):
                 service.fail(result)
             elif isinstance(result, BaseException):
@@ -233,14 +247,15 @@ class Census:
                     answer()
 
 
-def _one_step(service: Service) -> list[Callable[[], None]]:
+def _one_step(service: Service, over: threading.Event) -> _Answers:
     return service.step()
 
 
-def _until_an_answer(service: Service) -> list[Callable[[], None]]:
-    """Take steps until one gives an answer: before that, no actor can send another request."""
+def _until_an_answer(service: Service, over: threading.Event) -> _Answers:
+    """Take steps until one gives an answer: before that, no actor can send another request. When it is `over`, nobody
+    waits for an answer any more."""
     answers = service.step()
-    while not answers and service.busy and not service.queued:
+    while not answers and service.busy and not service.queued and not over.is_set():
         answers = service.step()
     return answers
 

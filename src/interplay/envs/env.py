@@ -82,6 +82,11 @@ class Env(ABC):
         train a policy to say this first."""
         return ""
 
+    def optimum(self, role: Role) -> float | None:
+        """The most of the component `gold` that `role` can have at the end of this task if the others agree to
+        everything; None where it is not computed. Studies report the distance to it."""
+        return None
+
     @property
     def answered(self) -> bool:
         """Whether the end state holds an answer. An episode without an answer has no vote if several episodes are

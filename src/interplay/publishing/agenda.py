@@ -13,24 +13,28 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from interplay.errors import InterplayError
 from interplay.publishing.arena import arena_left, play_arena
-from interplay.publishing.experiment import TESTED, begin, late, one_run, run_folder
+from interplay.publishing.experiment import TESTED, begin, end_when, ended_by, late, one_run, run_folder
 from interplay.publishing.study import Study
+from interplay.training.interrupt import Interrupt, Interrupted
 
 
 @dataclass(frozen=True)
 class ExperimentPace:
     """How many runs are done side by side, each on one thread, and after how many seconds nothing new is begun and
     runs stop at their next step. With `cells`, only the named STUDY/ARM are run: all seeds of the first group before
-    those of the next group. With `go_on`, a run that fails is reported, and the others are still run."""
+    those of the next group. With `go_on`, a run that fails is reported, and the others are still run. `interrupt`
+    tells whether a signal ended the experiment early."""
 
     jobs: int = 1
     seconds: float | None = None
     cells: tuple[tuple[str, ...], ...] | None = None
     go_on: bool = False
+    interrupt: Interrupt = field(default_factory=Interrupt)
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,8 @@ def run_studies(
 
 
 def run_calls(calls: Sequence[StudyCall], pace: ExperimentPace, told: Callable[[str], None]) -> list[Study]:
-    """Do what is left of studies that may have different changes."""
+    """Do what is left of studies that may have different changes. After a signal, runs end at their next step with a
+    checkpoint, and nothing new is begun."""
     plans = [(given, given.study()) for given in calls]
     for given, study in plans:
         begin(study, given.folder)
@@ -114,27 +119,46 @@ def run_calls(calls: Sequence[StudyCall], pace: ExperimentPace, told: Callable[[
         left = sum(one.folder == given.folder for one, _, _ in agenda.runs())
         told(f"{study.section.name}: {len(study.runs)} runs, {left} left")
     until = None if pace.seconds is None else time.time() + pace.seconds
-    if pace.jobs == 1:
-        while not late(until) and (work := agenda.following()) is not None:
-            told(_done(*work, until, pace.go_on))
-    else:
-        _side_by_side(agenda, pace, until, told)
+    with pace.interrupt.heard(), ended_by(lambda: pace.interrupt.asked):
+        if pace.jobs == 1:
+            while not late(until) and (work := agenda.following()) is not None:
+                try:
+                    told(_done(*work, until, pace.go_on))
+                except Interrupted as signalled:
+                    told(str(signalled))
+                    pace.interrupt.ask()
+        else:
+            _side_by_side(agenda, pace, until, told)
     return [study for _, study in plans]
 
 
 def _side_by_side(agenda: Agenda, pace: ExperimentPace, until: float | None, told: Callable[[str], None]) -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # the processes would write bars of loaded and saved weights
     running: set[Future[str]] = set()
-    with ProcessPoolExecutor(pace.jobs, get_context("spawn")) as pool:
+    context = get_context("spawn")
+    ending = context.Event()
+    with ProcessPoolExecutor(pace.jobs, context, _hear, (ending,)) as pool:
         while True:
             while len(running) < pace.jobs and not late(until) and (work := agenda.following()) is not None:
                 running.add(pool.submit(_done, *work, until, pace.go_on))
             if not running:
                 return
-            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            finished, running = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
             for one in finished:
-                told(one.result())
+                try:
+                    told(one.result())
+                except Interrupted as signalled:
+                    told(str(signalled))
+                    pace.interrupt.ask()
+            if pace.interrupt.asked:
+                ending.set()
+
+
+def _hear(ending: Event) -> None:
+    """In a process of the pool: its runs end when `ending` is set."""
+    end_when(ending.is_set)
 
 
 def _done(given: StudyCall, name: str, seed: int | None, until: float | None, go_on: bool) -> str:

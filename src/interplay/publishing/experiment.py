@@ -11,20 +11,24 @@ import json
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from interplay import envs
 from interplay.config import Recipe
 from interplay.errors import ConfigError
 from interplay.publishing import measures
 from interplay.publishing.study import Study
 from interplay.rewards.gold import worth
 from interplay.rollout.resolve import resolve
+from interplay.training.interrupt import Interrupted
 from interplay.types import Episode
 
 TESTED = "test.json"
+OPTIMA = "optima.json"  # of a study: see `optima`
 
 
 def begin(study: Study, folder: Path) -> None:
@@ -38,15 +42,49 @@ def begin(study: Study, folder: Path) -> None:
             "expected the same study file, or another folder in --out."
         )
     noted.write_text(json.dumps(about, indent=1) + "\n")
+    if study.section.best == "task":
+        (folder / OPTIMA).write_text(json.dumps(optima(study), indent=1) + "\n")
+
+
+def optima(study: Study) -> dict[str, dict[str, float | None]]:
+    """For every test, the most gold that can be had in each of its tasks."""
+    section = study.section
+    out: dict[str, dict[str, float | None]] = {}
+    for name, test in section.tests.items():
+        found = out[name] = {}
+        for seed in section.seeds:
+            who = Examinee(next(iter(section.arms)), seed, {})
+            plan = resolve(_tested_recipe(study, who, test.options, next(iter(test.seats), [])), training=False)
+            tasks = [plan.task(index, "test") for index in range(section.games)]
+            found |= {task.id: envs.make(task).optimum(section.role) for task in tasks}
+    return out
 
 
 def run_folder(folder: Path, arm: str, seed: int) -> Path:
     return folder / arm / f"seed-{seed}"
 
 
+_asked: list[Callable[[], bool]] = []
+
+
+def end_when(asked: Callable[[], bool]) -> None:
+    """From now on, the work of this process is also late when `asked()` is true: somebody wants it to end."""
+    _asked.append(asked)
+
+
+@contextmanager
+def ended_by(asked: Callable[[], bool]) -> Iterator[None]:
+    """`end_when`, for this context only."""
+    end_when(asked)
+    try:
+        yield
+    finally:
+        _asked.pop()
+
+
 def late(until: float | None) -> bool:
-    """Whether the time limit of the experiment, in seconds since the epoch, has passed."""
-    return until is not None and time.time() > until
+    """Whether the time limit of the experiment, in seconds since the epoch, has passed, or it was asked to end."""
+    return (until is not None and time.time() > until) or any(asked() for asked in _asked)
 
 
 def one_run(study: Study, folder: Path, arm: str, seed: int, until: float | None = None) -> str:
@@ -65,7 +103,10 @@ def one_run(study: Study, folder: Path, arm: str, seed: int, until: float | None
     try:
         trainer.train()
         if trainer.stopping:
-            return f"{name}: interrupted at step {trainer.step_index}"
+            line = f"{name}: interrupted at step {trainer.step_index}"
+            if not late(until):  # a signal reached the run itself
+                raise Interrupted(line)
+            return line
         learners = trainer.plan.trainable if section.whole else [section.learner]
         counts = {
             "steps": trainer.step_index,
@@ -117,7 +158,7 @@ def tested(study: Study, arm: str, seed: int, name: str, checkpoint: Path) -> di
             "preference": measures.preference(ours, theirs, section.rater),
             "start": start["mean"][section.gold],
         }
-        if section.best is not None:
+        if isinstance(section.best, float):
             means["regret"] = section.best - means[section.gold]
         lineups.append({"seats": seats, **means, "tasks": ours})
         for key, value in means.items():

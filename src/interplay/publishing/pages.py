@@ -122,11 +122,12 @@ class Pages:
         """What is special about one study."""
         seeds = self.facts.say(len({r.seed for r in s.runs}), "d", s.folder / "study.json")
         games = self.facts.say(s.about["games"], "d", s.folder / "study.json")
-        best = s.about["best"]
-        bound = "" if best is None else (
-            f" The most that can be had is {self.facts.say(best, '.1f', s.folder / 'study.json')}; regret is the "
-            "distance to it."
-        )  # fmt: skip
+        best, bound = s.about["best"], ""
+        if best == "task":
+            bound = " The most that can be had is computed for each task; regret is the distance to it."
+        elif best is not None:
+            most = self.facts.say(best, ".1f", s.folder / "study.json")
+            bound = f" The most that can be had is {most}; regret is the distance to it."
         return Paragraph(
             f"Study `{s.name}`: {seeds} paired seeds; every arm is tested on {games} tasks of the test split with each "
             f"line-up of partners, by the gold score of the environment.{bound}"

@@ -16,7 +16,7 @@ import scipy
 from interplay.errors import DataError
 from interplay.evaluation.intervals import Estimate, mean
 from interplay.publishing import measures
-from interplay.publishing.experiment import TESTED
+from interplay.publishing.experiment import OPTIMA, TESTED
 
 Budget = Literal["learner", "all"]
 
@@ -82,8 +82,13 @@ class Results:
             raise DataError(f"'{folder}' holds no study; expected a folder that interplay experiment has written.")
         about = json.loads(noted.read_text())
         runs = []
+        optima = json.loads((folder / OPTIMA).read_text()) if about["best"] == "task" else {}
         for path in tested_runs(folder):
             data = json.loads(path.read_text())
+            for test, best in optima.items():
+                lineups = data["tests"][test]["lineups"]
+                gaps = [best[task] - gold for lineup in lineups for task, gold in lineup["tasks"].items()]
+                data["tests"][test]["mean"]["regret"] = fmean(gaps)
             if data["arm"] in about["arms"]:
                 runs.append(Tested(data["arm"], data["seed"], path, data))
         runs.sort(key=lambda r: (list(about["arms"]).index(r.arm), r.seed))

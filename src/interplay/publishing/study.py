@@ -21,6 +21,7 @@ import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -69,7 +70,11 @@ class StudySection(Section):
     tests: dict[str, TestSection]
     games: int = Field(64, ge=1, description="tasks of each line-up; in a whole study eval.games of the recipe")
     gold: str = Field("gold", description="the component of the reward that the tests count")
-    best: float | None = Field(None, description="the most of it that can be had, where it is known")
+    best: float | Literal["task"] | None = Field(
+        None,
+        description='the most of it that can be had, where it is known: a number, or "task" if the environment '
+        "computes it for each task",
+    )
     success: str | None = Field(None, description="the component of the reward that says whether a task is done")
     success_least: float = Field(1.0, description="how much of it is a success")
     rater: float = Field(1.0, gt=0, description="temperature of the test's rater, who compares with the start")
@@ -131,9 +136,9 @@ class Study:
 
     @property
     def digest(self) -> str:
-        """A hash of what the study's file and its recipe say, except the seeds: only seeds may be added to a study
-        later. Options that the file does not set are left out, so that a new version of this package, which may have
-        more of them, goes on with the runs of an older one."""
-        rest = self.section.model_dump(exclude={"seeds"}, exclude_unset=True)
+        """A hash of what the study's file and its recipe say, except the seeds and what is best: these may be added to
+        a study later. Options that the file does not set are left out, so that a new version of this package, which may
+        have more of them, goes on with the runs of an older one."""
+        rest = self.section.model_dump(exclude={"seeds", "best"}, exclude_unset=True)
         recipe = self.base.read_text(encoding="utf-8")
         return hashlib.blake2b(json.dumps([rest, recipe], sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -228,6 +228,7 @@ class Judges:
         self.scorers: dict[str, Scoring] = {}
         recipe = plan.recipe
         self.watches = {n: Watch(s.audit.drop, s.audit.window) for n, s in recipe.judges.items() if s.audit}
+        self._warned: set[str] = set()  # judges whose watch has rung
         self.fixed = {n: Fixed() for n, s in recipe.judges.items() if s.audit and "drift" in s.audit.checks}
         device = device_of(recipe) if recipe.judges else "cpu"
         for name, section in recipe.judges.items():
@@ -280,7 +281,9 @@ class Judges:
             )
             if section.audit.stop:
                 raise GuardError(sentence)
-            log.warning("%s", sentence)
+            if name not in self._warned:
+                log.warning("%s This is said once; the metric judge/%s/rang shows every step.", sentence, name)
+            self._warned.add(name)
         return {f"judge/{name}/gold": gold, f"judge/{name}/proxy": proxy, f"judge/{name}/rang": float(rang)}
 
     # -- state ----------------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ class Trainer(RunState):
         fleet = self.fleet = None if self.make_fleet is None else self.make_fleet(self)
         self.feed = Feed(self, self.runner, stage, play=None if fleet is None else fleet.episode)
         if fleet is not None:
-            await fleet.sync()
+            await self.interrupt.ends(fleet.sync())
         async with self.feed.stream.running():
             self.meter.start()
             self.feed.begin()
@@ -165,7 +165,7 @@ class Trainer(RunState):
                     break
                 self.observer.stepped(self.step_index, metrics)
                 if fleet is not None:
-                    await fleet.sync()
+                    await self.interrupt.ends(fleet.sync())
                 self.feed.stream.advance(self.step_index)
             if self._beside is not None and not self.stopping:
                 await self._measured_beside()

@@ -114,6 +114,22 @@ def test_minimax_draws_uniformly_among_the_best() -> None:
     assert bot.act(env, "O", random.Random(3)) == bot.act(env, "O", random.Random(3))
 
 
+def test_minimax_with_a_share_of_random_moves_says_its_odds_and_plays_by_them() -> None:
+    """`minimax:0.4` is perfect in 60% of its moves. X threatens 3, so only 3 is perfect; six moves are legal."""
+    noisy, env, rng = make_bot("minimax:0.4", "tictactoe"), tictactoe(1, 5, 2), random.Random(0)
+    chances = noisy.odds(env, "O")
+    assert chances == {move: pytest.approx(0.4 / 6 + 0.6 * (move == "3")) for move in "346789"}
+    count = Counter(noisy.act(env, "O", rng) for _ in range(2000))
+    assert set(count) == set("346789") and 1260 < count["3"] < 1410  # 1333, and three standard deviations of 21
+    assert perfect().odds(env, "O") == {"3": 1.0}
+
+
+@pytest.mark.parametrize("setting", ["often", "1.5", "-0.1", "nan"])
+def test_a_wrong_share_of_random_moves_is_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match="has a wrong share of random moves; expected 0 to 1"):
+        make_bot(f"minimax:{setting}", "tictactoe")
+
+
 def test_random_is_uniform_over_the_legal_moves_and_first_is_first() -> None:
     """Bots only play listed actions."""
     env, rng = tictactoe(1, 5), random.Random(0)

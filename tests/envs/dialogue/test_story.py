@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 
 from interplay import envs
 from interplay.agents.bots import make_bot
+from interplay.config import load
 from interplay.envs.dialogue.story import Story, grammar
 from interplay.errors import ConfigError
 
@@ -28,7 +30,7 @@ def test_a_story_by_hand() -> None:
     env = story(team="single", sentences=8, cap=3)
     told = ["A+1", "A1B", "A-1", "B>5", "B-1", "C+1", ".", "Cx"]
     # taken and given (new); Ann has it no longer; gone (new, the third); cap; Cleo is there; filler; dead.
-    assert tell(env, *told) == [1.0, 1.0, -1.0, 1.0, 0.5, 0.5, -0.2, 0.5]
+    assert tell(env, *told) == [1.0, 1.0, -1.0, 1.0, 0.5, 0.5, -1.0, 0.5]
     assert env.lies["1"] == "5" and env.dead == {"C"} and not env.observe()
     assert not env.can(grammar("signs")["C>4"])  # type: ignore[arg-type]
 
@@ -50,10 +52,17 @@ def test_alone_the_bound_is_reached_and_never_passed() -> None:
     assert sum(v or 0.0 for v in tell(story(team="single"), "A>5", "A+2", "A>6", "A-2")) == 4.0
 
 
-def test_filler_alone_always_loses() -> None:
-    env = story(team="single")
-    assert tell(env, ".", ".", ".", ".") == [-0.2] * 4
+@pytest.mark.parametrize(("options", "gold"), [({}, -1.0), ({"filler": -0.2}, -0.2)])
+def test_filler_alone_always_loses(options: dict[str, object], gold: float) -> None:
+    """By default as much as contradictions; the published study charged less."""
+    env = story(team="single", **options)
+    assert tell(env, ".", ".", ".", ".") == [gold] * 4
     assert [(r.name, r.value) for r in env.outcome()] == [("consistent", 0.0)]
+
+
+@pytest.mark.parametrize("recipe", ["story.toml", "smollm2/story.toml"])
+def test_the_recipes_of_the_published_study_charge_filler_as_they_did(recipe: str) -> None:
+    assert load(Path(__file__).parents[3] / "recipes" / "rlhf" / recipe).env.options["filler"] == -0.2
 
 
 def test_nobody_knows_what_free_text_is_worth() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from interplay.agents.bots.bot import Bot, legal_actions, register_bot
 from interplay.envs import zero_sum
 from interplay.envs.env import Env, outcome_of
-from interplay.errors import EnvError
+from interplay.errors import ConfigError, EnvError
 from interplay.types import Role
 
 
@@ -31,26 +31,35 @@ _SOLVED: dict[tuple[str, str], SolvedGame] = {}
 
 @register_bot("minimax")
 class MinimaxBot(Bot):
-    """Perfect play in small two-player zero-sum games without chance or secrets. Ties are broken at random.
+    """Perfect play in small two-player zero-sum games; `minimax:0.3` makes 30% of its moves at random; ties are random.
 
-    It needs `state()` to determine all that can follow. Value counts agent-level rewards, from steps and outcome.
+    The game must have no chance and no secrets, and its `state()` must determine all that can follow. Value counts
+    agent-level rewards, from steps and outcome.
     """
 
+    takes = "the share of random moves, from 0 to 1"
     LIMIT = 100_000  # positions held in memory; a larger game would take so long that it would seem to hang
 
     def __init__(self, env_name: str, setting: str = "") -> None:
         super().__init__(env_name, setting)
+        try:
+            self.noise = float(setting or 0)
+        except ValueError:
+            self.noise = math.nan
+        if not 0 <= self.noise <= 1:
+            raise ConfigError(f"bot 'minimax:{setting}' has a wrong share of random moves; expected 0 to 1.")
         self._options: dict[str, Any] | None = None
         self._key = (env_name, "")  # of the solved game, for these options
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
-        legal_actions(env, role)
-        return rng.choice(self.best(env))
+        legal = legal_actions(env, role)
+        at_random = self.noise > 0 and rng.random() < self.noise
+        return rng.choice(legal if at_random else self.best(env))
 
     def odds(self, env: Env, role: Role) -> Mapping[str, float]:
-        legal_actions(env, role)
-        best = self.best(env)
-        return dict.fromkeys(best, 1 / len(best))
+        legal, best = legal_actions(env, role), self.best(env)
+        odds = {m: self.noise / len(legal) + (m in best) * (1 - self.noise) / len(best) for m in legal}
+        return {move: p for move, p in odds.items() if p}
 
     def suits(self, env: Env) -> None:
         super().suits(env)

@@ -12,12 +12,13 @@ Actions       `mode = "signs"`: A+1 (Ann takes 1), A-1 (drops it), A>4 (goes to 
               words, such as "Ann takes the key." `mode = "free"`: any text; only its first 300 characters
               are kept. This mode is for judges with a rubric.
 Rewards       `gold` (agent, each sentence, to its writer): 0.5 for a consistent sentence and −1 for a contradiction;
-              0.5 more for a (verb, object) pair that is new in the story, for up to `cap` pairs; filler earns −0.2. In
+              0.5 more for a (verb, object) pair that is new in the story, for up to `cap` pairs; filler earns `filler`,
+              by default −1 like a contradiction, so that writing filler alone earns less than random sentences. In
               free mode gold is not known, so it is not scored. `consistent` (team, at the end): the share of sentences
               that are consistent. An illegal reply is written into the story as filler, earns −1 like a contradiction
               and costs `illegal` −0.1 (process), so that saying nothing never pays.
-Options       `team`, `mode`, `sentences`, `cap`.
-Version       1
+Options       `team`, `mode`, `sentences`, `cap`, `filler`.
+Version       2 (in version 1, filler earned −0.2; the recipes of the RLHF study set `filler = -0.2`)
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ PEOPLE = {"A": "Ann", "B": "Bob", "C": "Cleo"}
 THINGS = {"1": "key", "2": "cup", "3": "map"}
 PLACES = {"4": "hall", "5": "park", "6": "lake"}
 FILLER, FREE = ".", 300
-CONSISTENT, CONTRADICTION, NEW, IDLE = 0.5, -1.0, 0.5, -0.2
+CONSISTENT, CONTRADICTION, NEW = 0.5, -1.0, 0.5
 _SIGNS = re.compile(r"([ABC])(?:([+-])([123])|(>)([456])|([123])([ABC])|(x))")
 
 
@@ -55,6 +56,9 @@ class Options(Section):
     mode: Literal["signs", "words", "free"] = Field("signs", description="how sentences are written")
     sentences: int = Field(4, ge=1, le=20, description="number of sentences of each writer")
     cap: int = Field(4, ge=0, description="most new (verb, object) pairs that are rewarded for each writer")
+    filler: float = Field(
+        CONTRADICTION, le=0, description="gold of a filler sentence; random sentences earn about −0.5 on average"
+    )
 
 
 @cache
@@ -128,7 +132,7 @@ class Story(Env):
             bad = said not in known
             sentence = None if bad else known[said]
             self.told += (next(text for text, s in known.items() if s is None) if bad else said,)
-            gold = CONTRADICTION if bad else IDLE if sentence is None else self._add(role, sentence)
+            gold = CONTRADICTION if bad else self.task.data["filler"] if sentence is None else self._add(role, sentence)
         paid = Rewards((Reward("gold", Level.AGENT, role, gold),))
         return paid + (Rewards.process("illegal", {role: PENALTY}) if bad else Rewards())
 

@@ -156,6 +156,12 @@ class Negotiation(Env):
         """The most that both can get together: every kind goes to the player who values it more."""
         return sum(n * max(a, b) for n, a, b in zip(self.pool, *self.values, strict=True))
 
+    def optimum(self, role: Role) -> float:
+        """The gold of the best deal for `role`, made without taking back an offer."""
+        me = self.roles.index(role)
+        both = ((worth(k, self.values[me]), worth(self.rest(k), self.values[1 - me])) for k in self.splits())
+        return max(mine - INEQUALITY * abs(mine - theirs) for mine, theirs in both) / WORTH
+
     def state(self) -> str:
         values = "; ".join(f"{r} values {_listed(v)}" for r, v in zip(self.roles, self.values, strict=True))
         said = "".join(f"\np{i % 2} keeps {_listed(keeps)}: {text}" for i, (text, keeps) in enumerate(self.said))

@@ -47,6 +47,7 @@ function App() {
   const [kind, run, page = "curves"] = parts;
   document.title = [run, page === "curves" ? "" : page, "Interplay"].filter(Boolean).join(" · ");
   return html`<header class="top"><a class="logo" href="#/">Interplay</a>
+      ${kind === "compare" && html`<span class="crumbs"><a href="#/">runs</a> / compare</span>`}
       ${kind === "run" && html`<span class="crumbs"><a href="#/">runs</a> / <a href=${link(["run", run])}>${plain(run)}</a>${page !== "curves" && html` / ${plain(page)}`}</span>`}
       <span class="push"></span>
       <span class=${"state " + (exported ? "file" : connected ? "on" : "off")}>${exported ? "exported page" : connected ? "live" : "not connected"}</span>

@@ -24,13 +24,15 @@ function wide(_, low, high) {
   return [middle - half, middle + half];
 }
 
-// Labels with as many digits as tell them apart.
+// Labels with as many digits as write the distance between two of them exactly: 0.25 needs two.
 function labels(_, ticks) {
-  const digits = ticks.length > 1 ? Math.ceil(-Math.log10(Math.abs(ticks[1] - ticks[0])) - 1e-6) : 0;
+  const gap = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) : 1;
+  let digits = 0;
+  while (digits < 7 && Math.abs(gap * 10 ** digits - Math.round(gap * 10 ** digits)) > 1e-6 * gap * 10 ** digits) digits++;
   return ticks.map((t) => (digits > 0 && digits < 7 ? t.toFixed(digits).replace("-", "−") : num(t)));
 }
 
-// series: [{name, values, colour?}] over `steps`; values may have gaps.
+// series: [{name, values, colour?, low?, high?}] over `steps`; values may have gaps. Between low and high a band is drawn.
 const STEPS = [1, 2, 5].flatMap((n) => [0, 1, 2, 3, 4, 5, 6].map((p) => n * 10 ** p)).sort((a, b) => a - b); // steps are whole numbers
 export function Chart({ title, steps, series, smoothing = 0, height = 170, note }) {
   const place = useRef(null), legend = useRef(null);
@@ -48,16 +50,21 @@ export function Chart({ title, steps, series, smoothing = 0, height = 170, note 
       legend.current.querySelector("em").textContent = at === null ? "" : `step ${steps[at]}`;
     };
     const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 42 };
+    const banded = drawn.filter((s) => s.low);
+    // The curves decide the y axis, with more room for bands: the interval of two seeds can be ten times as wide as they are apart.
+    const edge = { auto: false, stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
+    const roomy = (u, low, high) => wide(u, low - 0.5 * (high - low), high + 0.5 * (high - low));
     const plot = new window.uPlot({
       width: box.clientWidth || 300, height, cursor: { sync: { key: "steps" }, points: { size: 6 }, drag: { x: true, y: false } },
-      legend: { show: false }, scales: { x: { time: false }, y: { range: wide } },
+      legend: { show: false }, scales: { x: { time: false }, y: { range: banded.length ? roomy : wide } },
       axes: [{ ...axis, size: 24, gap: 2, incrs: STEPS }, { ...axis, values: labels }],
       series: [{}, ...drawn.map((s, i) => ({
         label: s.name, stroke: resolved(s.colour), width: 1.6, spanGaps: true, dash: i >= 8 ? [5, 3] : undefined,
         points: { show: s.values.filter((v) => v !== null).length < 40, size: 4, fill: resolved(s.colour) },
-      }))],
+      })), ...banded.flatMap(() => [edge, edge])],
+      bands: banded.map((s, i) => ({ series: [drawn.length + 2 * i + 1, drawn.length + 2 * i + 2], fill: resolved(s.colour) + "2e" })),
       hooks: { setCursor: [(u) => tell(u.cursor.idx ?? null)] },
-    }, [steps, ...drawn.map((s) => smooth(s.values, smoothing))], box);
+    }, [steps, ...[...drawn.map((s) => s.values), ...banded.flatMap((s) => [s.high, s.low])].map((v) => smooth(v, smoothing))], box);
     tell(null);
     const watch = new ResizeObserver(() => plot.setSize({ width: box.clientWidth, height }));
     watch.observe(box);

@@ -10,7 +10,7 @@ export function Evaluation({ run, about, query }) {
   const stages = Object.entries(data.report?.results || {});
   return html`<section>
     ${!stages.length && !data.eval && html`<${Empty}>No evaluation yet. Measure the run with: interplay eval RUN<//>`}
-    ${stages.length > 0 && html`<h2>Before and after</h2><${Stages} stages=${stages} /><${Exploitability} found=${data.report.exploitability} />`}
+    ${stages.length > 0 && html`<h2>${stages.length > 1 ? "Before and after" : `${stages[0][0][0].toUpperCase()}${stages[0][0].slice(1)} training`}</h2><${Stages} stages=${stages} /><${Exploitability} found=${data.report.exploitability} />`}
     ${data.eval && html`<${Suite} found=${data.eval} />`}
     ${data.episodes > 0 && html`<h2>Games</h2><${Episodes} run=${run} about=${about} query=${{ sort: "worst", ...query }} source="eval" />`}
   </section>`;
@@ -24,12 +24,17 @@ function Stages({ stages }) {
     if (!rows.has(key)) rows.set(key, { ...r, at: {} });
     rows.get(key).at[stage] = r;
   }
-  return html`<div class="scroll"><table class="list"><thead><tr><th>policy</th><th>against</th><th>seat</th>${names.map((n) => html`<th colspan="2">${n}</th>`)}<th class="n">games</th></tr></thead>
+  const drawn = [...rows.values()].some((row) => Object.values(row.at).some((r) => r.draws > 0));
+  return html`<div class="scroll"><table class="list stages"><thead><tr><th>policy</th><th>against</th><th>seat</th>${names.map((n) => html`<th colspan="2" class="first">${n}</th><th class="n">reward</th>${drawn && html`<th class="n">draws</th>`}<th class="n">illegal</th>`)}<th class="n">games</th></tr></thead>
     <tbody>${[...rows.values()].map((row) => html`<tr><td>${plain(row.policy)}</td><td>${plain(row.opponent)}</td><td>${plain(row.role)}</td>
-      ${names.map((n) => { const r = row.at[n]; return r ? html`<td class="n"><b>${percent(r.win_rate)}</b> <small class="soft">reward ${signed(r.reward)}</small></td><td><${Interval} value=${r.win_rate} low=${r.win_low} high=${r.win_high} /></td>` : html`<td></td><td></td>`; })}
+      ${names.map((n) => html`<${Stage} found=${row.at[n]} drawn=${drawn} />`)}
       <td class="n">${row.games}</td></tr>`)}</tbody></table></div>
-    <p class="soft">The share of wins (of a team: of successes) with its 95% interval from 0 to 100%.</p>`;
+    <p class="soft">First the share of wins (of a team: of successes), with its 95% interval on a bar from 0 to 100%. Illegal: the share of moves that were not allowed.</p>`;
 }
+
+const Stage = ({ found: r, drawn }) => r ? html`<td class="n first"><b>${percent(r.win_rate)}</b></td><td><${Interval} value=${r.win_rate} low=${r.win_low} high=${r.win_high} /></td>
+  <td class="n">${signed(r.reward)}</td>${drawn && html`<td class="n">${percent(r.draws / r.games)}</td>`}<td class="n">${percent(r.illegal_rate)}</td>`
+  : html`<td class="first" colspan=${drawn ? 5 : 4}></td>`;
 
 const Exploitability = ({ found }) => { const rows = Object.entries(found || {}); return rows.length > 0 && html`<p>Exploitability: ${rows.map(([stage, r]) => html`<span class="chip">${stage} ${num(r["eval/exploitability"])}</span>`)}</p>`; };
 

@@ -93,6 +93,8 @@ export function Tabs({ tabs, at }) {
       ${tab.name}${tab.count !== undefined && html`<small>${tab.count.toLocaleString("en")}</small>`}</a>`)}</nav>`;
 }
 
+export const Smooth = ({ value, onInput }) => html`<label class="soft">smooth <input type="range" min="0" max="0.95" step="0.05" value=${value} onInput=${(e) => onInput(Number(e.target.value))} /></label>`;
+
 // A text field that reports what is in it a moment after the last key.
 export function Search({ value, onInput, label }) {
   const timer = useRef(0), field = useRef(null);

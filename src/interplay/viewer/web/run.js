@@ -1,7 +1,7 @@
 // One run: its curves, its episodes, its recipe.
 import { useEffect, useState } from "preact/hooks";
 import { Chart, arranged } from "viewer/charts.js";
-import { Empty, Fault, Role, Search, Tabs, Waiting, ago, html, num, plain, signed } from "viewer/parts.js";
+import { Empty, Fault, Role, Search, Smooth, Tabs, Waiting, ago, html, num, plain, signed } from "viewer/parts.js";
 import { adjust, link } from "viewer/route.js";
 import { Progress, flat } from "viewer/runs.js";
 import { exported, useAnswer } from "viewer/store.js";
@@ -36,7 +36,7 @@ export function Curves({ run, about, query }) {
   const groups = [...new Set(charts.map((c) => c.group))];
   return html`<section>
     <div class="tools"><${Search} label="Find a metric" value=${query.find} onInput=${(text) => adjust({ find: text })} />
-      <label class="soft">smooth <input type="range" min="0" max="0.95" step="0.05" value=${smoothing} onInput=${(e) => smooth(Number(e.target.value))} /></label>
+      <${Smooth} value=${smoothing} onInput=${smooth} />
       <span class="soft">Drag in a chart to zoom, click twice to zoom out.</span></div>
     ${groups.map((group) => html`<h2 key=${group}>${group}</h2><div class="charts">${charts.filter((c) => c.group === group).map((c) => html`
       <${Chart} key=${c.title} title=${c.title} steps=${data.steps} smoothing=${smoothing}
@@ -123,15 +123,19 @@ export function EpisodeTable({ rows, run, roles, source = "train" }) {
 
 // -- recipe -----------------------------------------------------------------------------------------------------------
 
+const UNSET = ["null", "[]", "{}", '""'];
+
 export function RecipePage({ about }) {
   const [wanted, find] = useState("");
+  const [all, every] = useState(false);
   const recipe = flat(about.about.recipe || {});
-  const rows = Object.entries(recipe).filter(([k, v]) => `${k} ${v}`.toLowerCase().includes(wanted.toLowerCase()));
+  const rows = Object.entries(recipe).filter(([k, v]) => (all || !UNSET.includes(v)) && `${k} ${v}`.toLowerCase().includes(wanted.toLowerCase()));
   const { recipe: _, ...rest } = about.about;
   return html`<section>
     ${!about.about.recipe && html`<${Fault} text="run.json is missing or damaged." />`}
-    <div class="columns"><div><div class="tools"><h2>Recipe</h2><${Search} label="Find a key" onInput=${find} /></div>
+    <div class="columns"><div><div class="tools"><h2>Recipe</h2><${Search} label="Find a key" onInput=${find} />
+      <label class="soft"><input type="checkbox" checked=${all} onChange=${() => every(!all)} /> keys that are not set</label></div>
       <table class="list pairs"><tbody>${rows.map(([k, v]) => html`<tr><td><code>${plain(k)}</code></td><td><code>${plain(v)}</code></td></tr>`)}</tbody></table></div>
-    <div><h2>Made with</h2><table class="list pairs"><tbody>${Object.entries(flat(rest)).map(([k, v]) => html`<tr><td><code>${plain(k)}</code></td><td><code>${plain(v)}</code></td></tr>`)}</tbody></table></div></div>
+    <div><div class="tools"><h2>Made with</h2></div><table class="list pairs"><tbody>${Object.entries(flat(rest)).map(([k, v]) => html`<tr><td><code>${plain(k)}</code></td><td><code>${plain(v)}</code></td></tr>`)}</tbody></table></div></div>
   </section>`;
 }

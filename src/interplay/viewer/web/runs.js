@@ -1,8 +1,9 @@
 // The list of runs, and runs beside each other.
 import { useState } from "preact/hooks";
-import { Chart, arranged } from "viewer/charts.js";
-import { Empty, Search, Sparkline, Waiting, ago, html, hue, num, percent, plain } from "viewer/parts.js";
-import { decoded, go, link, useKeys } from "viewer/route.js";
+import { Chart, arranged, lastOf } from "viewer/charts.js";
+import { Empty, Search, Smooth, Sparkline, Waiting, ago, html, hue, num, percent, plain } from "viewer/parts.js";
+import { adjust, decoded, go, link, useKeys } from "viewer/route.js";
+import { estimate, meanCurve, sameRecipe, written } from "viewer/seeds.js";
 import { useAnswer } from "viewer/store.js";
 
 const joined = (keys) => keys.map(encodeURIComponent).join(","); // a name may have a comma in it
@@ -43,8 +44,8 @@ export const Progress = ({ done, of }) => html`<span class="progress" title=${`$
 export function Compare({ query }) {
   const keys = (query.runs || "").split(",").filter(Boolean).map(decoded);
   return html`<main>
-    <header class="page"><div><h1>Compare</h1><p>${keys.map((key, i) => html`<a class="chip" href=${link(["run", key])}><i class="swatch" style=${{ background: hue(i) }}></i>${plain(key)}</a>`)}</p></div></header>
-    ${keys.length ? html`<${Overlay} keys=${keys} /><${Differences} keys=${keys} />` : html`<${Empty}>Choose runs in the list of runs.<//>`}
+    <header class="page"><div><h1>Compare</h1><p>${keys.map((key) => html`<a class="chip" href=${link(["run", key])}>${plain(key)}</a>`)}</p></div></header>
+    ${keys.length ? html`<${Overlay} keys=${keys} joined=${query.seeds === "together"} /><${Differences} keys=${keys} />` : html`<${Empty}>Choose runs in the list of runs.<//>`}
   </main>`;
 }
 
@@ -53,25 +54,40 @@ function useAll(keys, question) {
   return keys.map((key) => useAnswer(`run/${key}/${question}`, {}, key));
 }
 
-function Overlay({ keys }) {
+function Overlay({ keys, joined }) {
   const found = useAll(keys, "metrics"), about = useAll(keys, "about");
   const [wanted, find] = useState("");
+  const [smoothing, smooth] = useState(0);
   const failed = [...found, ...about].find((x) => x.error);
   if (found.some((x) => !x.data) || about.some((x) => !x.data)) return html`<${Waiting} error=${failed?.error} />`;
   const policies = [...new Set(about.flatMap((x) => Object.keys(x.data.about.recipe?.policies || {})))];
   const names = [...new Set(found.flatMap((x) => Object.keys(x.data.columns)))];
   const steps = [...new Set(found.flatMap((x) => x.data.steps))].sort((a, b) => a - b);
   const place = found.map((x) => new Map(x.data.steps.map((step, i) => [step, i])));
+  const column = (i, metric) => steps.map((step) => found[i].data.columns[metric]?.[place[i].get(step)] ?? null);
+  const same = sameRecipe(about.map((x) => flat(x.data.about.recipe || {})));
+  const rows = (joined ? same : keys.map((_, i) => [i])).map((runs, i) => ({ runs, colour: hue(i), name: keys[runs[0]] + (runs.length > 1 ? ` and ${runs.length - 1} more` : "") }));
+  const drawn = (metric) => rows.map((row) => ({ ...row, ...(row.runs.length > 1 ? meanCurve(row.runs.map((i) => column(i, metric))) : { values: column(row.runs[0], metric) }) }));
   const charts = arranged(names, policies).flatMap((chart) => chart.lines.map((line) => ({ ...chart, line })))
     .filter(({ line, group }) => (wanted ? line.key.toLowerCase().includes(wanted.toLowerCase())
       : ["Reward", "Evaluation", "Learning"].includes(group)));
-  const titled = ({ line }) => line.key;
-  return html`<section><div class="tools"><h2>Curves</h2><${Search} label="Find a metric" value=${wanted} onInput=${find} /></div>
-    <div class="charts">${charts.slice(0, 60).map((chart) => html`<${Chart} key=${titled(chart)} title=${titled(chart)} steps=${steps}
-      series=${keys.map((key, i) => ({ name: key, colour: hue(i), values: steps.map((step) => {
-        const at = place[i].get(step);
-        return at === undefined ? null : found[i].data.columns[chart.line.key]?.[at] ?? null;
-      }) })).filter((s) => s.values.some((v) => v !== null))} />`)}</div></section>`;
+  return html`<section><${Latest} rows=${rows} column=${column} names=${names} />
+    <div class="tools"><h2>Curves</h2><${Search} label="Find a metric" value=${wanted} onInput=${find} /><${Smooth} value=${smoothing} onInput=${smooth} />
+      ${same.some((runs) => runs.length > 1) && html`<label class="soft"><input type="checkbox" checked=${joined} onChange=${() => adjust({ seeds: joined ? "" : "together" })} /> seeds together: the mean of runs that differ only in their seed, with its 95% interval</label>`}</div>
+    <div class="charts">${charts.slice(0, 60).map(({ line }) => html`<${Chart} key=${line.key} title=${line.key} steps=${steps} smoothing=${smoothing}
+      series=${drawn(line.key).filter((s) => s.values.some((v) => v !== null))} />`)}</div></section>`;
+}
+
+// The latest value of what people compare first. A run that has not measured it has none.
+function Latest({ rows, column, names }) {
+  const shown = names.filter((n) => n === "reward" || n === "reward_kept" || n.startsWith("eval/win_rate/") || n === "eval/exploitability").slice(0, 8);
+  if (!shown.length) return null;
+  const cell = (row, metric) => {
+    const last = row.runs.map((i) => lastOf(column(i, metric)));
+    return last.includes(null) ? "–" : written(estimate(last));
+  };
+  return html`<h2>Latest values</h2><div class="scroll"><table class="list latest"><thead><tr><th>run</th>${shown.map((n) => html`<th class="n">${plain(n)}</th>`)}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr><td class="nowrap"><i class="swatch" style=${{ background: row.colour }}></i>${plain(row.name)}</td>${shown.map((n) => html`<td class="n">${cell(row, n)}</td>`)}</tr>`)}</tbody></table></div>`;
 }
 
 // A table with a key such as a.b.0.c for each value. A list is one value, unless there are tables in it.

@@ -1,0 +1,72 @@
+"""`interplay recipes` and `interplay runs`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from interplay.cli.catalogue import recipe_table, recipe_text, run_table
+from interplay.cli.listing import algorithm_recipes
+from interplay.config import load, packaged
+from interplay.errors import ConfigError
+
+
+def now(path: Path) -> None:
+    """The file counts as written just now, however slow this machine is."""
+    os.utime(path, times=(time.time() + 3600,) * 2)
+
+
+def test_every_recipe_is_listed_with_a_sentence_and_can_be_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # as somebody who installed the wheel and has no clone
+    names, sentences = (list(column.cells) for column in recipe_table().columns)
+    assert len(names) == len(packaged()) > 80 and all(sentences)
+    assert "vision/qwen2_5_vl" in names and "rlhf/smollm2/story" in names
+    assert not any("experiment" in str(name) for name in names), "studies are no recipes"
+    (tmp_path / "my.toml").write_text(recipe_text("tictactoe/demo"), encoding="utf-8")
+    assert load("my.toml") == load("recipes/tictactoe/demo.toml")
+    assert tomllib.loads(recipe_text("demo"))["name"] == "tictactoe-demo"
+    assert recipe_text("recipes/tictactoe/demo.toml") == recipe_text("demo")
+    assert algorithm_recipes()["grpo"] == "recipes/matrix/grpo.toml"
+
+
+def test_a_recipe_that_is_not_there_or_not_unique_is_refused_with_names() -> None:
+    with pytest.raises(ConfigError, match=r"'tictactoe/dmo' is not a recipe of.* Did you mean 'tictactoe/demo'\?"):
+        recipe_text("tictactoe/dmo")
+    with pytest.raises(ConfigError, match=r"'grpo' is the name of several recipes; expected one of .*matrix/grpo"):
+        recipe_text("grpo")
+
+
+def test_runs_are_listed_with_progress_reward_and_wins(tmp_path: Path) -> None:
+    run = tmp_path / "first"
+    run.mkdir()
+    recipe = {"name": "first", "env": {"name": "kuhn"}, "seed": 3, "train": {"steps": 9}, "policies": {}}
+    (run / "run.json").write_text(json.dumps({"recipe": recipe}))
+    rows = [{"step": n, "reward": n / 4, "eval/win_rate/bot:random": n / 100} for n in range(1, 10)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 10, "rew')
+    now(run / "metrics.jsonl")
+    (tmp_path / "empty").mkdir()
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(run_table([tmp_path]))
+    line = capture.get().splitlines()[1]
+    assert line.split()[:6] == ["first", "kuhn", "3", "9/9", "+2.25", "▁▂▃▄▅▆▇█"]
+    assert "random 9.0%" in line and line.rstrip().endswith(" 0 s ago")
+    with pytest.raises(ConfigError, match="is no folder"):
+        run_table([tmp_path / "nowhere"])
+    assert run_table([tmp_path / "empty"]).caption == "no runs here yet"
+
+
+def test_a_run_that_was_written_just_now_and_is_not_finished_is_training(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"recipe": {"train": {"steps": 5}}}))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 1.0}\n')
+    now(tmp_path / "metrics.jsonl")
+    (_, _, _, steps, reward, _, _) = (next(iter(column.cells)) for column in run_table([tmp_path]).columns)
+    assert (steps, reward) == ("1/5 training", "")
