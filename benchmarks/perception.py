@@ -6,9 +6,13 @@
     python benchmarks/perception.py fusion               one sees and hears
     python benchmarks/perception.py --device cuda        on a GPU
     python benchmarks/perception.py --seconds 300        the longest time for imitation and training (default 480)
+    python benchmarks/perception.py --folder kept        keep the run there; a run that was stopped continues
     python benchmarks/perception.py --ceilings           the ceilings alone, without a model
     python benchmarks/perception.py --json table.json    the same lines for machines
     python benchmarks/perception.py plan_path train.lr=5e-4   with changes to the recipe
+
+Seconds are those of the processor on a CPU, so that other programs on the machine do not count, and those of a clock on
+a GPU.
 
 The policies are measured on held-out tasks before training, after imitation and after training, with temperature 1 and
 legal replies only, as in training. They are then measured without a sense: with a grey picture, with the picture of
@@ -185,37 +189,58 @@ def measured(task: str, changes: Sequence[str], weights: Mapping[str, str], game
     return wins, len(episodes)
 
 
+class Stopwatch:
+    """Seconds of imitation and of the whole run, which a continued run adds to those of its earlier parts."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self._now = time.process_time if device == "cpu" else time.monotonic
+        self._file = folder / "seconds.json"
+        self.imitation, self._before = json.loads(self._file.read_text()) if self._file.exists() else (0.0, 0.0)
+        self._began = self._now()
+
+    @property
+    def total(self) -> float:
+        return self._before + self._now() - self._began
+
+    def keep(self) -> None:
+        self._file.write_text(json.dumps([self.imitation, self.total]))
+
+
 def trained(table: Table, task: str, folder: Path, changes: Sequence[str], seconds: float) -> dict[str, dict[str, str]]:
     """Train for at most this many seconds, imitation included. The weights after imitation and after training."""
     plan = resolve(load(RECIPES / f"{task}.toml", changes))
-    began = time.monotonic()
+    watch = Stopwatch(folder, plan.recipe.device)
     trainer = Trainer(plan, folder)
-    imitated: list[float] = []
 
     def ready() -> None:
-        imitated.append(time.monotonic() - began)
+        if (folder / "imitated").exists():  # a continued run
+            return
         start = checkpoint.latest(folder / "checkpoints")
         assert start is not None
         for name in plan.trainable:
             shutil.copytree(start.policy(name), folder / "imitated" / name)
+        watch.imitation = watch.total
+        watch.keep()
 
     def stepped(step: int, metrics: object) -> None:
-        if time.monotonic() - began > seconds:
+        watch.keep()
+        if watch.total > seconds:
             trainer.interrupt.ask()
         if step % 10 == 0:
-            print(f"step {step}, {time.monotonic() - began:.0f} s", flush=True)
+            print(f"step {step}, {watch.total:.0f} s", flush=True)
 
     trainer.observer = Observer(ready=ready, stepped=stepped)
     try:
         trainer.train()
-        steps, spent = trainer.step_index, time.monotonic() - began
     finally:
         trainer.close()
+    if trainer.stopping and watch.total <= seconds:
+        raise SystemExit("The run was stopped by a signal. With --folder, the same command continues it.")
     last = checkpoint.latest(folder / "checkpoints")
     assert last is not None
-    table.add("seconds of imitation", imitated[0])
-    table.add("seconds of imitation and training", spent)
-    table.add("training steps", steps)
+    table.add("seconds of imitation", watch.imitation)
+    table.add("seconds of imitation and training", watch.total)
+    table.add("training steps", trainer.step_index)
     return {
         "imitation": {name: str(folder / "imitated" / name) for name in plan.trainable},
         "training": {name: str(last.policy(name)) for name in plan.trainable},
@@ -248,6 +273,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=480, help="time for imitation and training together")
     parser.add_argument("--games", type=int, default=1000, help="held-out tasks of each measurement")
     parser.add_argument("--ceilings", action="store_true", help="print the ceilings alone")
+    parser.add_argument("--folder", help="keep the run in this folder; a run that was stopped continues")
     parser.add_argument("--json", help="also write the lines to this file")
     given = parser.parse_intermixed_args()
     changes = [f"device={given.device}", "records.tensorboard=off", "eval.every=0", *given.changes]
@@ -256,7 +282,8 @@ def main() -> None:
         ceilings(table, given.task, plan.recipe.env.options)
         if not given.ceilings:
             with tempfile.TemporaryDirectory() as folder:
-                learn(table, given.task, Path(folder) / "run", changes, given.seconds, given.games)
+                where = Path(given.folder or Path(folder) / "run")
+                learn(table, given.task, where, changes, given.seconds, given.games)
     finally:
         if given.json:
             Path(given.json).write_text(json.dumps([asdict(line) for line in table.lines], indent=1))

@@ -1,9 +1,10 @@
-"""The ceiling of a player that sees nothing is exact."""
+"""The ceiling of a player that sees nothing is exact, and a continued run counts all of its time."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -50,3 +51,11 @@ def test_the_other_ceilings_are_a_quarter(perception: ModuleType, task: str, sha
     table = perception.Table()
     perception.ceilings(table, task, {"length": 1})
     assert [line.value for line in table.lines] == shares
+
+
+def test_a_continued_run_counts_the_seconds_of_its_earlier_parts(perception: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "seconds.json").write_text("[2.0, 5.0]")
+    watch = perception.Stopwatch(tmp_path, "cpu")
+    assert watch.imitation == 2.0 and watch.total >= 5.0
+    watch.keep()
+    assert perception.Stopwatch(tmp_path, "cpu").total >= 5.0

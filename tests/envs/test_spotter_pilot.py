@@ -83,14 +83,30 @@ def test_a_pilot_alone_sees_and_hears_and_each_sense_can_be_muted() -> None:
     assert len(same) > 1 and len(noise) == 1, "noise of the same length for every sign"
 
 
+def test_a_pilot_that_thinks_aloud_names_a_sign_first_and_only_its_door_counts() -> None:
+    for index in range(8):
+        env = made(index, aloud=True)
+        right = env.doors.index(env.wanted) + 1
+        for sign in SIGNS:
+            assert found(made(index, aloud=True), ORDERS[0], f"{sign} {right}") == 1.0
+        assert found(made(index, aloud=True), ORDERS[0], f"{env.wanted} {right % 4 + 1}") == 0.0
+        assert found(made(index, aloud=True), ORDERS[0], str(right)) == 0.0, "a door alone is not a legal reply"
+    env = made(aloud=True)
+    env.step({"spotter": ORDERS[0]})
+    assert len(set(env.observe()["pilot"].legal)) == 16
+    alone = made(aloud=True, team="single").observe()["pilot"].legal
+    assert len(set(alone)) == 24 * 16 and "U L D R L 2" in alone, "a pilot alone also says what it sees"
+
+
+@pytest.mark.parametrize("aloud", [False, True])
 @pytest.mark.parametrize("team", ["pair", "single"])
-def test_the_solver_finds_every_door_and_random_play_a_quarter(team: str) -> None:
+def test_the_solver_finds_every_door_and_random_play_a_quarter(team: str, aloud: bool) -> None:
     scores = {}
     for name in ("solver", "random"):
         bot, rng = make_bot(name, "spotter_pilot"), random.Random(0)
         wins = 0.0
         for index in range(200):
-            env = made(index, team=team)
+            env = made(index, team=team, aloud=aloud)
             while seen := env.observe():
                 env.step({role: bot.act(env, role, rng) for role in seen})
             (reward,) = outcome_of(env)
@@ -101,5 +117,5 @@ def test_the_solver_finds_every_door_and_random_play_a_quarter(team: str) -> Non
 
 
 def test_spotter_and_pilot_pass_the_conformance_suite() -> None:
-    for options in ({}, {"team": "single"}):
+    for options in ({}, {"team": "single"}, {"aloud": True}, {"aloud": True, "team": "single"}):
         assert [f for f in check("spotter_pilot", options) if not f.passed] == []

@@ -279,7 +279,9 @@ def _spot_or_fly(env: Env, role: Role, rng: random.Random) -> str:
     if role == "spotter":
         return " ".join(env.doors)
     said = (env.said or "").split() if len(env.roles) == 2 else list(env.doors)
-    return str(said.index(env.wanted) + 1 if env.wanted in said[: len(SIGNS)] else 1)
+    door = str(said.index(env.wanted) + 1 if env.wanted in said[: len(SIGNS)] else 1)
+    seen = env.doors if len(env.roles) == 1 else ()
+    return " ".join((*seen, env.wanted, door)) if env.task.data["aloud"] else door
 
 
 def _signal(env: Env, role: Role, rng: random.Random) -> str:

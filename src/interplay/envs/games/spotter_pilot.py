@@ -7,9 +7,11 @@ Observation   spotter: a picture of the doors (U a blue disc, D a red square, L 
               of the wanted sign (as in the environment `hearing`) and the spotter's message. Prompts have no history.
               `mute` shows a grey picture, or plays noise alone, to measure what a sense contributes.
 Actions       spotter: free text, cut at 400 characters, or with `speech = "signs"` one of the 24 orders of the signs,
-              such as `U L D R`. Pilot: the number of a door, 1 to 4.
+              such as `U L D R`. Pilot: the number of a door, 1 to 4. With `aloud`, it first says the sign that it
+              hears, such as `L 2`, and if it is alone, the signs that it sees before that: `U L D R L 2`. Only the
+              number counts.
 Rewards       `found` (team): 1 for the door with the wanted sign, else 0. `illegal` (process): −0.1 for a reply that
-              names no door, or (with `speech = "signs"`) is not an order of the signs; the episode then ends.
+              does not have this form, or (with `speech = "signs"`) is no order of the signs; the episode then ends.
 Known answer  1 if they work together perfectly. 1/4 if the spotter tells nothing or the pilot hears nothing, because
               the wanted sign and the order of the doors are independent, and each is uniform.
 Version       1
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -33,6 +36,7 @@ from interplay.types import Media, MediaKind, Message, Observation, Rewards, Rol
 
 SIGNS = "UDLR"
 ORDERS = tuple(" ".join(order) for order in itertools.permutations(SIGNS))
+DOORS = tuple(str(n + 1) for n in range(len(SIGNS)))
 
 
 class Options(Section):
@@ -43,8 +47,18 @@ class Options(Section):
     speech: Literal["free", "signs"] = Field(
         "signs", description="what the spotter may say: any text, or an order of the signs"
     )
+    aloud: bool = Field(False, description="the pilot says what it hears and sees before it names a door")
     noise: float = Field(0.1, ge=0, le=2, description="largest strength of the noise; the voice has strength 1")
     cell: int = Field(8, ge=2, le=64, description="width of a door in pixels; its height is four times that")
+
+
+@cache
+def replies(aloud: bool, alone: bool) -> tuple[str, ...]:
+    """Everything that the pilot may say."""
+    if not aloud:
+        return DOORS
+    heard_signs = [f"{sign} {door}" for sign in SIGNS for door in DOORS]
+    return tuple(f"{order} {said}" for order in ORDERS for said in heard_signs) if alone else tuple(heard_signs)
 
 
 @register("spotter_pilot")
@@ -80,8 +94,8 @@ class SpotterPilot(Env):
             legal = ORDERS if self.task.data["speech"] == "signs" else ()
             return {"spotter": Observation((Message("user", "", media=(self._picture(),)),), True, legal, "spot")}
         media = (self._picture(), self._sound()) if alone else (self._sound(),)
-        doors = tuple(str(n + 1) for n in range(len(SIGNS)))
-        return {"pilot": Observation((Message("user", self.said or "", media=media),), True, doors, "fly")}
+        legal = replies(self.task.data["aloud"], alone)
+        return {"pilot": Observation((Message("user", self.said or "", media=media),), True, legal, "fly")}
 
     def _picture(self) -> Media:
         muted = self.task.data["mute"] == "picture"
@@ -110,9 +124,9 @@ class SpotterPilot(Env):
             self.said = heard(text)
             return Rewards()
         self.over = True
-        if text.strip() not in ("1", "2", "3", "4"):
+        if text.strip() not in replies(self.task.data["aloud"], len(self.roles) == 1):
             return Rewards.process("illegal", {role: PENALTY})
-        self.taken = int(text) - 1
+        self.taken = int(text.split()[-1]) - 1
         return Rewards()
 
     def outcome(self) -> Rewards:
