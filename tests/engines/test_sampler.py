@@ -51,10 +51,10 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
 def test_temperature_zero_takes_the_most_likely_token_beside_rows_that_sample() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(6, 11, generator=generator)
-    temperatures = torch.tensor([0.0, 1.0, 0.0, 0.7, 1.0, 0.0])
+    temperatures = [0.0, 1.0, 0.0, 0.7, 1.0, 0.0]
     draws = torch.rand(6, generator=generator, dtype=torch.float64)
     tokens, logprobs = sample(logits, temperatures, draws)
-    greedy = temperatures == 0
+    greedy = torch.tensor(temperatures) == 0
     assert torch.equal(tokens[greedy], logits.argmax(-1)[greedy])
     assert logprobs[greedy].tolist() == [0.0, 0.0, 0.0]  # it was certain
     for row in range(6):  # a row's result does not depend on its neighbours

@@ -220,6 +220,7 @@ def test_a_run_of_any_name_can_be_opened_and_one_that_was_removed_says_so(browse
         boxes.nth(1).wait_for()  # the list shows both runs
         for box in boxes.all():
             box.check()
+        seen.page.wait_for_selector("text=Compare 2")
         seen.page.keyboard.press("c")
         seen.page.wait_for_selector("text=algorithm.name")
         assert seen.wrong == []

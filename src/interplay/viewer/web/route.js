@@ -1,5 +1,5 @@
 // The address after the # is the place in the viewer, so every view has a link: #/run/demo/episode?step=3&id=…
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 // An address that a person typed may have a % that begins no code.
 export function decoded(text) {
@@ -45,14 +45,16 @@ export function adjust(changes, replace = true) {
 // Keys of the page. A key does nothing while a field in which one writes or chooses has the focus; a box that is ticked
 // is none.
 export function useKeys(table) {
+  const now = useRef(table);
+  now.current = table; // set while the page is drawn, so that a key pressed at once finds what was just chosen
   useEffect(() => {
     const pressed = (event) => {
       const field = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) && event.target.type !== "checkbox";
       if (event.ctrlKey || event.metaKey || event.altKey || (field && event.key !== "Escape")) return;
-      const action = table[event.key];
+      const action = now.current[event.key];
       if (action) { event.preventDefault(); action(); }
     };
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
-  });
+  }, []);
 }

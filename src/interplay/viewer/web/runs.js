@@ -15,7 +15,7 @@ export function Runs({ query }) {
   useKeys({ c: () => chosen.length > 1 && go(["compare"], { runs: joined(chosen) }) });
   if (!data) return html`<${Waiting} error=${error} />`;
   const shown = data.filter((run) => JSON.stringify([run.key, run.name, run.env, run.algorithm, run.bases]).toLowerCase().includes(wanted.toLowerCase()));
-  const toggle = (key) => choose(chosen.includes(key) ? chosen.filter((k) => k !== key) : [...chosen, key]);
+  const toggle = (key) => choose((now) => (now.includes(key) ? now.filter((k) => k !== key) : [...now, key]));
   return html`<main>
     <header class="page"><div><h1>Runs</h1><p class="soft">${data.length} ${data.length === 1 ? "run" : "runs"}; choose two or more to compare them.</p></div>
       <div class="tools"><${Search} label="Find a run" value=${wanted} onInput=${find} />
