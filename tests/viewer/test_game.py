@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("httpx")
 from starlette.testclient import TestClient
 
 import interplay as ip
+from interplay.viewer import game as games
 from interplay.viewer.library import Library
 from interplay.viewer.server import Viewer
 
@@ -24,9 +26,14 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    runs = tmp_path_factory.mktemp("games")
-    ip.train(SMALL, run=runs / "small", quiet=True)
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("games")
+    ip.train(SMALL, run=folder / "small", quiet=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(runs: Path) -> Iterator[TestClient]:
     viewer = Viewer(Library([runs]), "token")
     with TestClient(viewer.app(), base_url="http://127.0.0.1:8000") as made:
         made.get("/?token=token")
@@ -66,3 +73,14 @@ def test_an_illegal_move_is_refused_and_the_game_goes_on(client: TestClient) -> 
         found = client.post("/api/play", json={**began, **wrong})
         assert found.status_code == 404 and sentence in found.json()["error"]
     assert "no longer there" in client.get("/api/play/none").json()["error"]
+
+
+def test_games_that_nobody_can_play_on_are_ended(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their tasks would wait for a move for ever, and be destroyed while they wait."""
+    monkeypatch.setattr(games, "_GAMES", 2)
+    viewer = Viewer(Library([runs]), "token")
+    began = {"run": "small", "seat": "X", "against": "bot:random"}
+    names = [viewer.games.begin(began)["id"] for _ in range(4)]
+    assert list(viewer.games._tasks) == names[2:]
+    viewer.close()
+    assert viewer.games._tasks == {}

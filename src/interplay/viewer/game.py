@@ -95,7 +95,7 @@ class Games:
         self.library = library
         self._games: dict[str, BrowserGame] = {}
         self._teams: dict[str, tuple[RunPlan, Team]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # games that are not over, by name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
 
@@ -125,9 +125,10 @@ class Games:
         return shown.to_json()
 
     async def _start(self, shown: BrowserGame, played: GuestGame, seed: int) -> None:
-        task = asyncio.create_task(_play(shown, played, seed))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        for name in [name for name in self._tasks if name not in self._games]:  # nobody can play them on
+            self._tasks[name].cancel()
+        self._tasks[shown.id] = task = asyncio.create_task(_play(shown, played, seed))
+        task.add_done_callback(lambda _: self._tasks.pop(shown.id))
         await asyncio.sleep(0.05)
 
     def show(self, name: str) -> dict[str, Any]:
@@ -180,10 +181,18 @@ class Games:
         return self._teams[key]
 
     def close(self) -> None:
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
         for _, team in self._teams.values():
             team.close()
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    async def _end(self) -> None:
+        """End the games that are not over."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _play(shown: BrowserGame, played: GuestGame, seed: int) -> None:
