@@ -127,6 +127,25 @@ def with_other_adapters(plain: LocalEngine, ours: LocalEngine) -> None:
     same(plain, ours, requests()[1:4])
 
 
+def with_small_adapters() -> None:
+    """An adapter may add less than one step of the output's precision. On average over many outputs, it must not be
+    lost. This is tested in fp16, because the interpreter computes wrong products in bf16."""
+    generator = torch.Generator().manual_seed(0)
+    T, K, N, R = 64, 32, 64, 16
+    x, weight, down = ((torch.randn(shape, generator=generator) / K**0.5).half() for shape in ((T, K), (N, K), (R, K)))
+    up = (torch.randn((R, N), generator=generator) * 2e-5).half()
+    y = kernels.wide_product(x, torch.cat((weight, down)), None)
+    owner, scales = torch.zeros(R, dtype=torch.int32), torch.full((R,), 2.0)
+    out = kernels.lora_expand(y, up, owner, scales, torch.zeros(T, dtype=torch.int32), (0,))
+    base, added = x.float() @ weight.float().t(), 2 * (x.float() @ down.float().t()) @ up.float()
+    assert added.abs().mean() < 2**-11 * base.abs().mean()
+    assert out.dtype is torch.half
+    kept = ((out.float() - base) * added).sum() / (added * added).sum()
+    # The rounding error of an output is spread evenly over 2^-11 of its size: the standard error of `kept`.
+    error = 2**-11 / 3**0.5 * base.pow(2).mean().sqrt() / (added.pow(2).sum().sqrt())
+    assert abs(kept - 1) < 4 * error < 0.4, (kept, error)
+
+
 def main(family: str) -> None:
     # Each program of a kernel is slow Python here: few parts per context, yet whole ones and cut ones both.
     kernels.attention.decode_splits = lambda batch, groups: 2 if batch <= 4 else 1
@@ -147,6 +166,7 @@ def main(family: str) -> None:
         with_drafts(plain, ours)
         with_limits(plain, ours)
         with_other_adapters(plain, ours)
+        with_small_adapters()
     for engine, _ in both:
         engine.update(1)
         assert engine.scheduler.cache.free == engine.scheduler.cache.total

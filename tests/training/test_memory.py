@@ -204,12 +204,14 @@ def test_on_a_gpu_the_estimate_is_a_metric(monkeypatch: pytest.MonkeyPatch) -> N
     assert found["memory_estimate_gib"] * (1 << 30) == memory.estimate(plan(**ONE)).total
 
 
-def test_the_limit_is_set_on_a_gpu_and_only_if_the_recipe_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[float] = []
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limits.append)
-    for share, device in ((1.0, "cuda"), (0.4, "cpu"), (0.4, "cuda")):
+def test_a_run_on_a_gpu_has_a_limit_and_a_peak_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the same process did another run before, as in an experiment."""
+    done: list[float | str] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", done.append)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: done.append("peak"))
+    for share, device in ((0.4, "cuda"), (0.4, "cpu"), (1.0, "cuda")):
         limit_memory(plan(f"memory.share={share}").recipe, device)
-    assert limits == [0.4]
+    assert done == [0.4, "peak", 1.0, "peak"]
 
 
 def test_on_a_gpu_the_cache_is_a_share_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,28 @@ def test_the_fused_backward_equals_plain_autograd(family: str, tmp_path: Path) -
     assert done.stdout.strip().endswith("equal")
 
 
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no build for this machine")
+@pytest.mark.parametrize(("wide", "narrow"), [(96, 32), (32, 96)])
+def test_what_an_adapter_adds_is_not_lost_by_rounding(wide: int, narrow: int) -> None:
+    """An adapter may add less than one step of bf16. On average over many outputs, it must not be lost."""
+    from interplay.training.packed import TogetherWithAdapters
+
+    generator = torch.Generator().manual_seed(0)
+    T, R = 256, 8
+    x, weight, down = (
+        (torch.randn(shape, generator=generator) / narrow**0.5).bfloat16()
+        for shape in ((T, narrow), (wide, narrow), (R, narrow))
+    )
+    up = torch.randn((R, wide), generator=generator) * 2e-4
+    out = TogetherWithAdapters.apply(x, weight, None, down.float(), up, torch.full((T, R), 2.0).bfloat16())
+    base, added = x.float() @ weight.float().t(), 2 * (x.float() @ down.float().t()) @ up
+    assert added.abs().mean() < 2**-9 * base.abs().mean()
+    kept = ((out.float() - base) * added).sum() / (added * added).sum()
+    # The rounding error of an output is spread evenly over 2^-8 of its size: the standard error of `kept`.
+    error = 2**-8 / 3**0.5 * base.pow(2).mean().sqrt() / (added.pow(2).sum().sqrt())
+    assert abs(kept - 1) < 4 * error < 0.4, (kept, error)
+
+
 @pytest.mark.parametrize("lengths", [(256, 256), (250, 201, 256), (512, 500)])
 def test_long_sequences_of_like_length_are_attended_to_as_rows_with_the_same_result(lengths: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -17,9 +17,11 @@ def device_of(recipe: Recipe) -> str:
 
 
 def limit_memory(recipe: Recipe, device: str) -> None:
-    """Let this process take no more of the GPU's memory than `memory.share`, so that other runs can use the rest."""
-    if device == "cuda" and recipe.memory.share < 1:
+    """Let this process take no more of the GPU's memory than `memory.share`, so that other runs can use the rest. Also
+    set the peak of its memory to zero, because this process may have done another run before."""
+    if device == "cuda":
         torch.cuda.set_per_process_memory_fraction(recipe.memory.share)
+        torch.cuda.reset_peak_memory_stats()
 
 
 def wanted_device(recipe: Recipe) -> str:

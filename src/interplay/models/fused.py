@@ -192,13 +192,13 @@ class Fused:
     # -- forward --------------------------------------------------------------------------------------------------
 
     def _apply(self, block: Block, x_TC: Tensor, adapters_T: Tensor | None) -> Tensor:
-        """x·Wᵀ + b, plus the adapters' parts. The result may be a view of longer rows, so its stride may be larger."""
+        """x·Wᵀ + b, plus the adapters' parts; rounded once."""
         if adapters_T is None or block.up is None or self.bank is None:
             bias = block.bias if block.bias is None else block.bias[: block.rows]
             return linear(x_TC, block.weight, bias)
-        y = linear(x_TC, block.storage, block.bias)
-        self.kernels.lora_expand(y, block.up, self.bank.owner, self.bank.scales, adapters_T, block.starts)
-        return y[:, : block.rows]
+        y = self.kernels.wide_product(x_TC, block.storage, block.bias)
+        out: Tensor = self.kernels.lora_expand(y, block.up, self.bank.owner, self.bank.scales, adapters_T, block.starts)
+        return out
 
     def forward(
         self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, keys: list[Tensor], values: list[Tensor],

@@ -51,14 +51,18 @@ def silu_mul(gate_up_TN: Tensor, size: int) -> Tensor:
     return silu(gate_up_TN[:, :size]).mul_(gate_up_TN[:, size:])
 
 
+wide_product = linear  # everything is in fp32 here
+
+
 def lora_expand(
     y_TM: Tensor, weight: Tensor, owner_R: Tensor, scales_R: Tensor, adapters_T: Tensor, starts: tuple[int, ...]
-) -> None:
-    """Add the part of each token's own adapter to its outputs; see `kernels.lora_expand`."""
+) -> Tensor:
+    """The outputs with the part of each token's own adapter; see `kernels.lora_expand`. This is a part of `y`, so its
+    rows are as far apart as those of `y`."""
     N = weight.shape[1]
     keep_TR = (adapters_T.unsqueeze(1) == owner_R) * scales_R
     low = y_TM[:, N:].unflatten(1, (len(starts), -1)) * keep_TR.unsqueeze(1)
-    y_TM[:, :N].addmm_(low.flatten(1), weight)
+    return y_TM[:, :N].addmm_(low.flatten(1), weight)
 
 
 def logits(hidden_TC: Tensor, weight_VC: Tensor) -> Tensor:

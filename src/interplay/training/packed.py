@@ -232,9 +232,10 @@ class Together(torch.autograd.Function):
 class TogetherWithAdapters(torch.autograd.Function):
     """The same over a frozen base, plus the adapter of each token: y = x·Wᵀ + ((x·Dᵀ) ∘ keep)·U.
 
-    If the output is wider than the input, this is one product of [x, low] with [W, Uᵀ]. If the input is wider, its
-    gradient is one product. Concatenating costs less than another pass over the wide result. D and U and their
-    gradients are fp32. `parameters` are the layers' matrices if `weight` is a copy of them."""
+    It is one product of [x, low] with [W, Uᵀ], so that the sum is rounded once, as in the engine (see
+    models/kernels/adapters.py: an update would be lost if the base's part were rounded first). If the input is wider
+    than the output, its gradient is one product too: concatenating costs less than another pass over the wide result. D
+    and U and their gradients are fp32. `parameters` are the layers' matrices if `weight` is a copy of them."""
 
     @staticmethod
     def forward(
@@ -244,9 +245,7 @@ class TogetherWithAdapters(torch.autograd.Function):
         down, up = down.to(x.dtype), up.to(x.dtype)
         low = linear(x, down).mul_(keep)
         ctx.save_for_backward(x, down, up, keep, low, *(parameters or (weight,)))
-        if weight.shape[0] > weight.shape[1]:
-            return linear(torch.cat((x, low), 1), torch.cat((weight, up.t()), 1), bias)
-        return linear(x, weight, bias).addmm_(low, up)
+        return linear(torch.cat((x, low), 1), torch.cat((weight, up.t()), 1), bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

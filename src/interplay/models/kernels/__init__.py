@@ -2,6 +2,7 @@
 
     layers.py       norms, rotary positions, activations
     attention.py    over the paged cache: decode and prefill
+    products.py     matrix products in fp32
     adapters.py     LoRA's second product
     sampling.py     logits, the draw, and the state of every running sequence
 
@@ -15,9 +16,10 @@ from interplay.models.kernels.adapters import lora_expand
 from interplay.models.kernels.attention import PREFILL_ROWS, Tiles, decode_attention, prefill_attention
 from interplay.models.kernels.launch import PAGE
 from interplay.models.kernels.layers import add_norm, rope_store, silu_mul, turns
+from interplay.models.kernels.products import wide_product
 from interplay.models.kernels.sampling import Rows, logits, sample_and_advance
 
 __all__ = [
     "PAGE", "PREFILL_ROWS", "Rows", "Tiles", "add_norm", "decode_attention", "logits", "lora_expand",
-    "prefill_attention", "rope_store", "sample_and_advance", "silu_mul", "turns",
+    "prefill_attention", "rope_store", "sample_and_advance", "silu_mul", "turns", "wide_product",
 ]  # fmt: skip
