@@ -48,6 +48,17 @@ def test_a_role_that_has_nothing_to_learn_from_for_long_is_named_without_being_a
     assert watch.look("p", {}, {"X": 1.0}) == watch.look("p", {}, {"X": 0.5}) == []
 
 
+def test_a_role_that_nobody_trains_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    """The turns of a frozen partner have advantages too, but nobody learns from them."""
+    watch = guards()
+    for step in range(6):
+        watch.watch(step, ["p"], {"credit/zero_share/X": 0.5, "credit/zero_share/O": 1.0}, {"X"})
+    assert not caplog.records
+    for step in range(6):
+        watch.watch(step, ["p"], {"credit/zero_share/X": 0.5, "credit/zero_share/O": 1.0}, {"X", "O"})
+    assert [r.getMessage()[:14] for r in caplog.records] == ["step 4: role O"]
+
+
 def test_what_they_know_survives_a_checkpoint() -> None:
     one, two = guards(), guards()
     for norm in (1.0, 2.0, 3.0, 3.0):

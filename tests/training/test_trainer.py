@@ -407,6 +407,18 @@ def test_failed_episodes_are_dropped_and_counted(tmp_path: Path) -> None:
     assert {r.episode.replica for r in records.read(tmp_path / "episodes.jsonl")} == {0, 2, 3}
 
 
+def test_why_episodes_failed_is_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trainer = make(tmp_path, BASE, "train.steps=2")
+    failing(trainer, lambda key: key[2] == 1)
+    trainer.train()
+    trainer.close()
+    shown = [r.getMessage() for r in caplog.records if "episodes failed" in r.getMessage()]
+    assert shown == [
+        "step 0: 4 of 16 episodes failed and are not trained on. One of the errors, which is shown once: "
+        "EngineError: the server is gone."
+    ]
+
+
 def test_a_step_in_which_every_episode_failed_stops_the_run(tmp_path: Path) -> None:
     trainer = make(tmp_path, BASE)
     failing(trainer, lambda key: True)

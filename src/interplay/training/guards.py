@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from interplay.config import TrainSection
@@ -41,9 +41,10 @@ class Guards:
             sentence = "policy '%s': the ratio at the first minibatch is %.4f, expected 1 (train.%s_warn)"
             log.warning(sentence, name, ratio, key)
 
-    def watch(self, step: int, policies: Sequence[str], metrics: Mapping[str, float]) -> None:
-        """Warn of problems in a step; with `train.stop_on_guard`, end the run."""
-        zero = _below("credit/zero_share/", metrics)
+    def watch(self, step: int, policies: Sequence[str], metrics: Mapping[str, float], trained: Collection[str]) -> None:
+        """Warn of problems in a step; with `train.stop_on_guard`, end the run. Only the roles in `trained`, which were
+        played by trained policies, need advantages that are not zero."""
+        zero = {role: share for role, share in _below("credit/zero_share/", metrics).items() if role in trained}
         found = []
         for i, name in enumerate(policies):
             found += self.look(name, _below(f"{name}/", metrics), {} if i else zero)  # report the credit of roles once

@@ -5,6 +5,8 @@ It runs on the learner's own thread. It does not depend on the algorithm, the en
 
 from __future__ import annotations
 
+import logging
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +25,9 @@ from interplay.training.tally import Clock, tally
 from interplay.training.tries import Example, by_policy, order
 from interplay.training.watch import TokenWatch
 from interplay.types import Credit, Episode, Sample
+
+log = logging.getLogger(__name__)
+MOST_TOLD = 20  # how many different errors of episodes a run shows
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class Learning:
         self.state, self.state_critic = state, state_critic
         self.algorithm = state.algorithm
         self.scorer = Scorer(state.algorithm, state.team, state.learners, state.references)
+        self._told: set[str] = set()  # errors of episodes that were shown, without their numbers
 
     def learn(self, played: Sequence[Episode], clock: Clock) -> Learned:
         state = self.state
@@ -78,7 +84,20 @@ class Learning:
                 f"all {len(episodes)} episodes of step {self.state.step_index} failed; the error of the first one: "
                 f"{first}"
             )
+        self._tell([e.error for e in episodes if e.error is not None], len(episodes))
         return good, metrics | tally(good, self.state.learners, plan.recipe.reward)
+
+    def _tell(self, errors: Sequence[str], among: int) -> None:
+        """Show each kind of error once. Errors that differ only in numbers are of one kind."""
+        for error in errors:
+            kind = re.sub(r"\d+", "0", error)
+            if kind in self._told or len(self._told) == MOST_TOLD:
+                continue
+            self._told.add(kind)
+            log.warning(
+                "step %d: %d of %d episodes failed and are not trained on. One of the errors, which is shown once: %s",
+                self.state.step_index, len(errors), among, error if len(error) <= 600 else f"{error[:600]} …",
+            )  # fmt: skip
 
     def _score(self, episodes: Sequence[Episode]) -> Credit:
         given = Credit()

@@ -205,7 +205,8 @@ class Trainer(RunState):
             }
         if self.plan.recipe.stream.min_group > 1:
             learned.metrics["stream/replaced"] = float(self.feed.replaced)
-        self.guards.watch(self.step_index, list(self.learners), learned.metrics)
+        trained = {turn.role for e in learned.episodes for turn in e.turns if turn.policy in self.learners}
+        self.guards.watch(self.step_index, list(self.learners), learned.metrics, trained)
         return self._log(groups, learned, clock)
 
     def _record(self, learned: Learned) -> dict[str, float]:
