@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import resource
+import sys
+from pathlib import Path
+
+import pytest
 
 from interplay.execution import database
 from interplay.execution.job import Limits
-from interplay.execution.services import LibraryQuestion, LibraryService
+from interplay.execution.services import LibraryQuestion, LibraryService, packages
 
 
 def test_the_cpu_time_of_questions_is_counted_when_a_service_has_ended() -> None:
@@ -25,3 +29,32 @@ def test_the_cpu_time_of_questions_is_counted_when_a_service_has_ended() -> None
     text = "replace(hex(zeroblob(15000)), '0', '{}')"
     long = f"SELECT length(trim({text.format('a')}, {text.format('b')} || 'a'))"  # half a minute, in one step
     assert used(long) - used("SELECT 1") > 1, "it has used the two seconds that it may"
+
+
+LENT = """
+import json
+
+def prepare():
+    import lent
+
+def probe():
+    return 1, 2
+
+def answer(text):
+    import lent
+    return json.dumps(lent.next_one(json.loads(text))).encode()
+"""
+
+
+def test_packages_in_a_folder_of_pythonpath_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install --target` makes such a folder. A folder that is in sys.path but not in PYTHONPATH cannot be read."""
+    (tmp_path / "lent.py").write_text("def next_one(n):\n    return n + 1\n")
+    (tmp_path / "adds_one.py").write_text(LENT)
+    (tmp_path / "other").mkdir()
+    tmp_path.chmod(0o755)  # as pip makes them
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "other"), *sys.path])
+    assert str(tmp_path) in packages() and str(tmp_path / "other") not in packages()
+    service = LibraryService("adds_one")
+    assert service.ask(LibraryQuestion(41)).output == b"42"
+    service.pool.close()

@@ -47,15 +47,21 @@ class LibraryQuestion:
         return framed({**head, "files": [(n, len(c)) for n, c in sent.items()]}, text, *sent.values())
 
 
+def packages() -> list[str]:
+    """The folders with installed packages that a service may read: those of this Python, and those in PYTHONPATH."""
+    named = {os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p}
+    found = (p for p in sys.path if os.path.basename(p) in PACKAGES or os.path.abspath(p) in named)
+    return [SOURCE, *(p for p in found if os.path.isdir(p))]
+
+
 class LibraryService:
     """The workers that run one module."""
 
     def __init__(self, module: str) -> None:
         level = choose("strongest")
-        packages = [SOURCE, *(p for p in sys.path if os.path.basename(p) in PACKAGES and os.path.isdir(p))]
         content, answer = importlib.import_module(module).probe()
         probe = LibraryQuestion(content), json.dumps(answer).encode()
-        self.pool = WorkerPool(WORKERS, lambda: SandboxWorker(level, module, packages), probe)
+        self.pool = WorkerPool(WORKERS, lambda: SandboxWorker(level, module, packages()), probe)
 
     def ask(self, question: LibraryQuestion) -> RunResult:
         """Ask a question. If the result is ok, `output` is the answer."""
