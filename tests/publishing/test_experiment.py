@@ -14,6 +14,7 @@ import pytest
 
 from interplay.errors import ConfigError, InterplayError
 from interplay.evaluation.intervals import Estimate
+from interplay.publishing import agenda
 from interplay.publishing.agenda import Agenda, ExperimentPace, StudyCall, run_studies
 from interplay.publishing.experiment import begin, one_run, optima
 from interplay.publishing.results import Contrast, Results, holm
@@ -173,6 +174,30 @@ def test_with_go_on_a_run_that_fails_is_reported_and_the_others_are_run(tmp_path
         run_studies([path], tmp_path / "runs")
 
 
+def test_a_bug_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(study: Study, folder: Path, arm: str, seed: int, until: float | None) -> str:
+        if arm == "bad":
+            raise RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")
+        return f"{arm} is done"
+
+    monkeypatch.setattr(agenda, "one_run", run)
+    path = small_study(tmp_path, {"bad": [], "good": []}, [0])
+    said: list[str] = []
+    run_studies([path], tmp_path / "runs", pace=ExperimentPace(go_on=True), told=said.append)
+    assert said[1:] == ["small bad seed 0: failed: RuntimeError: CUBLAS_STATUS_ALLOC_FAILED", "good is done"]
+
+
+@pytest.mark.parametrize(("given", "share"), [((), 0.323), (("memory.share=0.2",), 0.2)])
+def test_runs_side_by_side_share_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], share: float
+) -> None:
+    """Each of three runs may take a third of the GPU's memory, without what CUDA needs. If the user has set
+    `memory.share`, it is not changed."""
+    path = small_study(tmp_path, {"one": []}, [0])
+    call = StudyCall(path, given, None, tmp_path / "runs")
+    assert agenda._sharing(call, call.study(), 3).recipe("one", 0).memory.share == pytest.approx(share)
+
+
 def test_only_named_cells_are_run_group_by_group(tmp_path: Path) -> None:
     path = small_study(tmp_path, {"a": [], "b": [], "c": []}, [0, 1])
     study = Study.read(path)
@@ -191,8 +216,8 @@ def test_work_goes_seed_by_seed_and_arenas_come_first(tmp_path: Path) -> None:
         text = file.read_text().replace('"small"', f'"{name}"')
         file.write_text(text + '\n[arena]\nseats = [["partner=other"]]\n')
         plans.append((StudyCall(file, (), None, tmp_path / "runs" / name), Study.read(file)))
-    agenda, order = Agenda(plans), []
-    while (work := agenda.following()) is not None:
+    plan, order = Agenda(plans), []
+    while (work := plan.following()) is not None:
         given, what, seed = work
         order.append((given.folder.name, what, seed))
         if seed is not None:

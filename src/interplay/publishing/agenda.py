@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -21,6 +21,10 @@ from interplay.publishing.arena import arena_left, play_arena
 from interplay.publishing.experiment import TESTED, begin, end_when, ended_by, late, one_run, run_folder
 from interplay.publishing.study import Study
 from interplay.training.interrupt import Interrupt, Interrupted
+
+# The share of a GPU's memory that is left for CUDA itself, for each process. On an H200 (140 GiB), a process held about
+# 1 GiB between two runs.
+CONTEXTS = 0.01
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,9 @@ class StudyCall:
         return Study.read(self.path, self.changes, self.seeds)
 
 
+Work = tuple[StudyCall, str, int | None]
+
+
 @dataclass
 class Agenda:
     """What is left to do. `begun` has what was handed out already."""
@@ -58,7 +65,7 @@ class Agenda:
     begun: set[tuple[Path, str, int]] = field(default_factory=set)
     cells: tuple[tuple[str, ...], ...] | None = None
 
-    def following(self) -> tuple[StudyCall, str, int | None] | None:
+    def following(self) -> Work | None:
         """The next piece of work: the name of an arena file, or an arm and a seed."""
         for given, study in self.plans:
             for name in arena_left(study, given.folder):
@@ -123,7 +130,7 @@ def run_calls(calls: Sequence[StudyCall], pace: ExperimentPace, told: Callable[[
         if pace.jobs == 1:
             while not late(until) and (work := agenda.following()) is not None:
                 try:
-                    told(_done(*work, until, pace.go_on))
+                    told(_done(work, until, pace.go_on))
                 except Interrupted as signalled:
                     told(str(signalled))
                     pace.interrupt.ask()
@@ -142,7 +149,7 @@ def _side_by_side(agenda: Agenda, pace: ExperimentPace, until: float | None, tol
     with ProcessPoolExecutor(pace.jobs, context, _hear, (ending,)) as pool:
         while True:
             while len(running) < pace.jobs and not late(until) and (work := agenda.following()) is not None:
-                running.add(pool.submit(_done, *work, until, pace.go_on))
+                running.add(pool.submit(_done, work, until, pace.go_on, pace.jobs))
             if not running:
                 return
             finished, running = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
@@ -161,20 +168,36 @@ def _hear(ending: Event) -> None:
     end_when(ending.is_set)
 
 
-def _done(given: StudyCall, name: str, seed: int | None, until: float | None, go_on: bool) -> str:
+def _done(work: Work, until: float | None, go_on: bool, jobs: int = 1) -> str:
     import torch
 
     torch.set_num_threads(1)
+    given, name, seed = work
     study = given.study()
+    if jobs > 1 and torch.cuda.is_available():
+        study = _sharing(given, study, jobs)
     try:
         if seed is None:
             return play_arena(study, given.folder, name, until)
         return one_run(study, given.folder, name, seed, until)
-    except InterplayError as error:
+    except Interrupted:
+        raise
+    except Exception as error:  # a bug, or an error of CUDA: it is reported, and must not end the runs beside this one
         if not go_on:
             raise
-        return f"{study.section.name} {name} seed {seed}: failed: {error}"
+        what = str(error) if isinstance(error, InterplayError) else f"{type(error).__name__}: {error}"
+        return f"{study.section.name} {name} seed {seed}: failed: {what}"
     finally:
         if torch.cuda.is_available():  # the next run of this process sizes its cache by the memory that is free
             gc.collect()
             torch.cuda.empty_cache()
+
+
+def _sharing(given: StudyCall, study: Study, jobs: int) -> Study:
+    """The study, changed so that each of `jobs` runs may take an equal part of the GPU's memory. A study whose recipe
+    already has `memory.share` is not changed."""
+    arm, seed = study.runs[0]
+    if study.recipe(arm, seed).memory.share < 1:
+        return study
+    share = f"memory.share={(1 - CONTEXTS * jobs) / jobs:.3f}"
+    return replace(given, changes=(share, *given.changes)).study()
