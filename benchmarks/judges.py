@@ -17,6 +17,8 @@ import argparse
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +31,7 @@ import torch
 from transformers.utils import logging
 
 from interplay.agents.render import Renderer
-from interplay.config import JudgeSection, TrainSection
+from interplay.config import TrainSection
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.evaluation.intervals import bootstrap
@@ -39,7 +41,6 @@ from interplay.rewards.agreement import agreement, auc
 from interplay.rewards.audit import in_both_orders
 from interplay.rewards.comparisons import LabelledAnswer, read_comparisons
 from interplay.rewards.preference import Pair, held_out, in_random_order
-from interplay.rewards.remote import RemoteScorer
 from interplay.serving.reward import RewardServer
 from interplay.training.local import LocalLearner
 from interplay.training.preference import Fitting, RewardModel, new_reward_model
@@ -129,7 +130,6 @@ class Bench:
         model = new_reward_model("reward_model", self.base, self.train, self.where, seed)
         count, length = (8, 16) if self.args.tiny else (8192, 256)
         word = model.tokenizer.decode(model.tokenizer.encode(" word", add_special_tokens=False)[:1])
-        asked = [((Message("user", "Say it."),), f"{i}" + word * (length - 8)) for i in range(count)]
         reward = RewardServer(model, batch=512)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -138,17 +138,17 @@ class Bench:
         threading.Thread(target=made.run, daemon=True).start()
         while not made.started:
             time.sleep(0.01)
-        scorer = RemoteScorer(JudgeSection(kind="reward_model", who=f"http://127.0.0.1:{port}"))
 
-        async def ask(rows: Sequence[Any]) -> None:
-            await asyncio.gather(*(scorer.scores(rows[i : i + 64]) for i in range(0, len(rows), 64)))
+        def ask(replies: int) -> float:
+            client = [sys.executable, str(Path(__file__).with_name("reward_client.py")), "--port", str(port)]
+            what = ["--replies", str(replies), "--word", word, "--words", str(length - 8)]
+            return float(subprocess.run([*client, *what], check=True, capture_output=True, text=True).stdout)
 
-        asyncio.run(ask(asked[: count // 8]))  # compile and warm up
-        began = time.monotonic()
-        asyncio.run(ask(asked))
-        seconds = time.monotonic() - began
+        ask(count // 8)  # compile and warm up
+        seconds = ask(count)
         made.should_exit = True
-        tokens = fmean(map(len, model.read(asked[:64])))
+        replies = [((Message("user", "Say it."),), f"{i}" + word * (length - 8)) for i in range(64)]
+        tokens = fmean(map(len, model.read(replies)))
         return {"replies_per_second": count / seconds, "tokens_per_reply": tokens, "batches": reward.batches}
 
     def verifier(self, seed: int) -> dict[str, Any]:
