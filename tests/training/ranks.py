@@ -9,6 +9,7 @@ training is continued. The first rank prints one line of JSON for each case.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 from dataclasses import dataclass, field, replace
@@ -179,7 +180,8 @@ def main() -> None:
         line = compared(case) if case in CASES else resumed(Path(case))
         if dist.get_rank() == 0:
             print(json.dumps(line), flush=True)
-    dist.destroy_process_group()
+    dist.barrier()  # nobody waits for this process any more
+    os._exit(0)  # as ranks of a run do: threads of gloo that still run at a usual exit may end the process by SIGABRT
 
 
 if __name__ == "__main__":
