@@ -2,8 +2,10 @@
 
 Every run trains on `filler` with a pull towards the start of strength β (as a reward). All 256 replies are enumerated
 with the learner's own log-probs before and after, so what the best policy comes to is known, and the run is compared
-with it: the mean of n (filler signs), gold and KL, each as a mean over seeds. The audit compares gold with proxy while
-the run goes on, and should ring for the weakest pull alone. Runs are independent, one thread each. After `--seconds` no
+with it: the mean of n (filler signs), gold and KL, each as a mean over seeds. All runs start from the same random
+weights, because the exact answer depends on the start; the seed changes what is sampled. From this start, gold rises
+under the two stronger pulls and falls again under the weakest, so the audit, which compares gold with proxy while the
+run goes on, should ring for the weakest pull alone. Runs are independent, one thread each. After `--seconds` no
 run is begun; with `--out FILE` the next call does only what is left.
 """
 
@@ -29,6 +31,7 @@ def run(job: tuple[str, float, int, tuple[str, ...]]) -> dict[str, Any]:
 
     from interplay.config import load
     from interplay.envs.dialogue.filler import measured, optimum
+    from interplay.models.locate import locate
     from interplay.rewards.audit import Watch
     from interplay.rollout.resolve import resolve
     from interplay.training.trainer import Observer, Trainer
@@ -36,7 +39,9 @@ def run(job: tuple[str, float, int, tuple[str, ...]]) -> dict[str, Any]:
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     algorithm, beta, seed, changes = job
-    recipe = load(RECIPES / f"{algorithm}.toml", [f"seed={seed}", f"algorithm.kl_reward={beta}", *changes])
+    base = load(RECIPES / f"{algorithm}.toml", list(changes)).policies["learner"].base
+    start = f"policies.learner.base={locate(base, 0)}"
+    recipe = load(RECIPES / f"{algorithm}.toml", [f"seed={seed}", f"algorithm.kl_reward={beta}", *changes, start])
     watch = Watch(drop=0.1, window=2)
     rang: list[int] = []
 

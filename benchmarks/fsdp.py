@@ -3,6 +3,7 @@
     torchrun --nproc-per-node=1 benchmarks/fsdp.py        one GPU: one rank on NCCL, Qwen2.5-0.5B shape, bf16
     python benchmarks/fsdp.py --quick                     a CPU: one rank on gloo, the tiny model (does it run)
     python benchmarks/fsdp.py --seconds 240 --json table.json
+    python benchmarks/fsdp.py --profile                   also the kernels of a plain and of a sharded step
 
 A step is forward, loss, backward, clipping, optimiser and the host's work around them, over 32 sequences of 4,096
 tokens. Plain and sharded steps alternate in one process, and each line is the best of its repetitions. The last
@@ -25,6 +26,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from engine import build, sync
+from kernels import kernels, show_kernels
 from learner import examples_of
 
 from interplay.algorithms import losses
@@ -67,7 +69,7 @@ def timed(work: Callable[[], object], device: str) -> float:
     return time.perf_counter() - began
 
 
-def compare(what: str, shape: str, device: str, size: tuple[int, int, int]) -> dict[str, float | str]:
+def compare(what: str, shape: str, device: str, size: tuple[int, int, int], profiled: bool) -> dict[str, float | str]:
     """Alternate plain and sharded steps; the first of each is not counted."""
     loss: Loss = lambda targets, outputs: losses.policy_loss(targets, outputs, 0.2, 0.2, None, 0.0, 0.0)  # noqa: E731
     learners = {kind: learner_of(shape, device, what, kind == "fsdp") for kind in ("plain", "fsdp")}
@@ -77,6 +79,8 @@ def compare(what: str, shape: str, device: str, size: tuple[int, int, int]) -> d
         for kind, learner in learners.items():
             seconds[kind].append(timed(lambda x=learner: x.step(batch, Objective(loss)), device))
     best = {kind: min(found[1:]) for kind, found in seconds.items()}
+    for kind, learner in learners.items() if profiled else ():
+        print(f"{what}, {kind}:\n{show_kernels(kernels(lambda x=learner: x.step(batch, Objective(loss)), device))}")
     with tempfile.TemporaryDirectory() as folder:
         gather = timed(lambda: write_weights(learners["fsdp"].model, Path(folder) / "weights"), device)
     tokens = size[0] * (size[1] + size[2])
@@ -94,6 +98,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--json", metavar="PATH")
+    parser.add_argument("--profile", action="store_true", help="also print the kernels of a step")
     args = parser.parse_args()
     began = time.monotonic()
     device = "cuda" if torch.cuda.is_available() and not args.quick else "cpu"
@@ -108,7 +113,7 @@ def main() -> None:
             print(f"{what:18} left out: over {args.seconds:g} seconds")
             continue
         try:
-            lines.append(line := compare(what, shape, device, size))
+            lines.append(line := compare(what, shape, device, size, args.profile))
         except Exception:
             failed += 1
             print(f"{what:18} failed:\n{traceback.format_exc()}", flush=True)
