@@ -93,8 +93,9 @@ def make_bot(name: str, env_name: str) -> Bot:
 
 
 def known_bots() -> dict[str, str]:
-    """The name of every bot with one line of description."""
-    return {name: (BOTS.lookup(name).__doc__ or "").strip().split("\n")[0] for name in BOTS.known()}
+    """The name of every bot with the first paragraph of its description."""
+    texts = {name: (BOTS.lookup(name).__doc__ or "").strip().split("\n\n")[0] for name in BOTS.known()}
+    return {name: " ".join(text.split()) for name, text in texts.items()}
 
 
 def legal_actions(env: Env, role: Role) -> tuple[str, ...]:
