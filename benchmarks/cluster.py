@@ -125,7 +125,8 @@ def mean_of(rows: Sequence[Mapping[str, float]], key: str) -> float:
 
 @local_cluster(2)
 def workers(args: argparse.Namespace) -> dict[str, Any]:
-    """Episodes per second on a task whose tool computes, with and without the time in which engines compute."""
+    """Episodes per second on a task whose tool computes, and for each CPU second of the tools alone. An engine's time on
+    the clock cannot be subtracted: it shares its worker's core with the tool, and mostly waits for it."""
     arms = {"1 worker": (1, 1), "2 workers": (2, 1), "1 worker, twice the concurrency": (1, 2)}
     found: dict[str, Any] = {}
     for name, (count, slots) in arms.items():
@@ -134,13 +135,8 @@ def workers(args: argparse.Namespace) -> dict[str, Any]:
             rows = train(Path(folder), count, [*given, f"train.steps={args.steps + SKIP}"])
             tools, whole = busiest(Path(folder))
         seconds = mean_of(rows, "seconds/rollout")
-        # The slowest worker ends the step, and its engine's time is what is left out.
-        idle = [min(row[f"cluster/engine_idle/worker_{i}"] for i in range(count)) for row in rows]
-        engine = fmean((1.0 - share) * row["wall"] for share, row in zip(idle, rows, strict=True))
         found[name] = {
             "episodes_per_second": TASKS * GROUP / seconds,
-            "without_engine": TASKS * GROUP / max(seconds - engine, 1e-9),
-            "engine_share": engine / seconds,
             "per_tool_cpu_second": TASKS * GROUP / tools,
             "per_cpu_second": TASKS * GROUP / whole,
         }
@@ -151,7 +147,6 @@ def workers(args: argparse.Namespace) -> dict[str, Any]:
     print("the worker that used most. Other programs on the machine change these little, and waiting does not count.\n")
     columns = {
         "episodes_per_second": "episodes/s",
-        "without_engine": "without the engine's time",
         "per_tool_cpu_second": "for each CPU second of tools",
         "per_cpu_second": "for each CPU second, engine included",
     }

@@ -128,6 +128,16 @@ def _program(way: Mapping[str, Any], **how: Any) -> dict[str, Any]:
     return {**made, "reward": "programs:right", **way, "program": run}
 
 
+def cpu_times() -> tuple[float, float]:
+    """CPU seconds of this process, and of the processes of programs: the workers and what they have forked."""
+    ticks, programs = os.sysconf("SC_CLK_TCK"), 0.0
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for pid in listed.read_text().split():
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            programs += sum(map(int, fields[11:15])) / ticks  # its own, and those of its children that have ended
+    return time.process_time(), programs
+
+
 def rollout(base: str, ways: Sequence[str], episodes: int, rounds: int, repeats: int, seconds: float) -> dict[str, Any]:
     """Wall time of the same episodes by every way, and its ratio to the native one. In each repeat all ways play the
     same tasks, one way after another, so the ratio is the median of the repeats' ratios."""
@@ -137,6 +147,7 @@ def rollout(base: str, ways: Sequence[str], episodes: int, rounds: int, repeats:
     from interplay.rollout.team import Team, speech_of
 
     took: dict[str, list[float]] = {way: [] for way in ways}
+    used: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     os.environ["ROUNDS"] = str(rounds)
     plans = {
         way: resolve(_recipe(base, _program(WAYS[way], environment={"ROUNDS": str(rounds)}), 1, 1)) for way in ways
@@ -155,17 +166,26 @@ def rollout(base: str, ways: Sequence[str], episodes: int, rounds: int, repeats:
 
             for engine in team.engines:
                 engine.flush()
-            began = time.monotonic()
+            began, (ours, theirs) = time.monotonic(), cpu_times()
             played = asyncio.run(play())
             failed = [e.error for e in played if e.error]
             if failed:
                 raise SystemExit(f"{way}: {len(failed)} episodes failed; the first: {failed[0]}")
             if repeat:
                 took[way].append(time.monotonic() - began)
+                now = cpu_times()
+                used[way].append((now[0] - ours, now[1] - theirs))
     team.close()
     repeats = min(map(len, took.values()))
     medians = {way: statistics.median(found) for way, found in took.items()}
-    out = {"episodes": episodes, "calls": 2 * rounds, "repeats": repeats, "seconds": medians}
+    each = {
+        way: {
+            whose: 1000 * statistics.median(pair[i] for pair in found) / episodes
+            for i, whose in enumerate(("trainer", "programs"))
+        }
+        for way, found in used.items()
+    }
+    out = {"episodes": episodes, "calls": 2 * rounds, "repeats": repeats, "seconds": medians, "cpu ms an episode": each}
     for way in took.keys() - {"native"}:
         ratios = sorted(a / b for a, b in zip(took[way], took["native"], strict=False))
         out |= {f"{way}/native": statistics.median(ratios), f"{way}/native least and most": [ratios[0], ratios[-1]]}
