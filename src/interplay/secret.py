@@ -8,18 +8,26 @@ does the same for the log records of those libraries.
 from __future__ import annotations
 
 import html
-import json
 import logging
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import quote
 
 from interplay.errors import ConfigError
 
 _SHORTEST = 8  # this many characters of a key in a row are hidden; fewer could be part of any text
+_WHOLE = 16  # a key of this many characters stands in no other text by chance
 _INSTEAD = "[key]"
+_ESCAPED = [  # in a URL, in JSON and Python, in HTML
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"%[0-9a-f]{2}",
+        r"\\(?:u[0-9a-f]{4}|x[0-9a-f]{2}|[/\\\"'])",
+        r"&(?:#\d{1,4}|#x[0-9a-f]{1,3}|quot|apos|amp|lt|gt);",
+    )
+]
 _LOGGERS = (
     "openai._base_client",
     "openai._legacy_response",
@@ -44,17 +52,11 @@ class Secret:
     "you sent 'Bearer [key]', and [key] is not enough"
     """
 
-    __slots__ = ("_parts", "_value")
+    __slots__ = ("_parts", "_value", "_width")
 
     def __init__(self, value: str) -> None:
-        self._value = value
-        url = quote(value, safe="", errors="replace")
-        written = {value, json.dumps(value)[1:-1], repr(value)[1:-1], html.escape(value), url} - {""}
-        self._parts: dict[int, set[str]] = {}  # by length
-        for form in written:
-            width = min(len(form), _SHORTEST)
-            parts = {form[i : i + width] for i in range(len(form) - width + 1)}
-            self._parts.setdefault(width, set()).update(parts)
+        self._value, self._width = value, min(len(value), _SHORTEST)
+        self._parts = {value[i : i + self._width] for i in range(len(value) - self._width + 1)} - {""}
 
     def __repr__(self) -> str:
         return "Secret(hidden)"
@@ -73,14 +75,36 @@ class Secret:
     def hide(self, text: str) -> str:
         """`text` without any eight or more characters of the key in a row, also where a server escaped them for JSON,
         HTML, Python or a URL. A shorter key is hidden as a whole."""
-        shown: list[str] = []
-        end = 0  # everything before it was copied or hidden
-        for i in range(len(text)):
-            width = max((w for w, parts in self._parts.items() if text[i : i + w] in parts), default=0)
-            if width and (i > end or not shown):
-                shown += [text[end:i], _INSTEAD]
-            end = max(end, i + width) if width else end
-        return "".join([*shown, text[end:]])
+        hidden = self._hidden(text, [(i, i + 1) for i in range(len(text))])
+        for pattern in _ESCAPED:
+            read: list[str] = []
+            spans: list[tuple[int, int]] = []
+            end = 0
+            for escape in pattern.finditer(text):
+                spans += [(i, i + 1) for i in range(end, escape.start())] + [escape.span()]
+                read += [text[end : escape.start()], _character(escape[0])]
+                end = escape.end()
+            if end:
+                spans += [(i, i + 1) for i in range(end, len(text))]
+                hidden |= self._hidden("".join([*read, text[end:]]), spans)
+        shown = [(_INSTEAD if i - 1 not in hidden else "") if i in hidden else c for i, c in enumerate(text)]
+        return "".join(shown)
+
+    def _hidden(self, read: str, spans: list[tuple[int, int]]) -> set[int]:
+        """The places in a text that hold the key; `spans` says where each character of `read` is in it."""
+        starts = [i for i in range(len(read)) if read[i : i + self._width] in self._parts]
+        return {k for i in starts for span in spans[i : i + self._width] for k in range(*span)}
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text holds the whole key. A short key may stand in any text, so it is not looked for."""
+        return len(self._value) >= _WHOLE and self._value in text
+
+
+def _character(escaped: str) -> str:
+    """The character that an escape stands for."""
+    if escaped[0] == "&":
+        return html.unescape(escaped) or "\0"  # some numbers stand for nothing
+    return chr(int(escaped.lstrip("%\\uUxX"), 16)) if escaped[0] == "%" or escaped[1] in "uUxX" else escaped[1]
 
 
 def read_key(variable: str, whose: str) -> Secret:

@@ -166,5 +166,6 @@ FAILURES = [
       (-1_000_000_000, 0, LIMIT + 1, 10**30, 6.0, "6", True, [6], {"n": KEY})),
     Failure("no usage", sends(json.dumps({"choices": json.loads(completion())["choices"]}).encode()), f"{COUNT}: None"),
     Failure("usage is null", sends(completion()[:-len('{"completion_tokens": 6}}')] + b"null}"), f"{COUNT}: None"),
+    Failure("more text than tokens", choice(message={"content": "a" * 3001}), "tokens wrong: 3 for 3001 characters"),
     Failure("cut without tokens", choice(message={"content": ""}, finish_reason="length", used=0), f"{COUNT}: 0"),
 ]  # fmt: skip

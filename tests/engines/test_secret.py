@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 from chat_server import Chat, serving
-from failures import FAILURES, LIMIT
+from failures import FAILURES, KEY, LIMIT, message
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -118,6 +118,22 @@ def test_no_failure_shows_the_key(key: str, monkeypatch: pytest.MonkeyPatch, cap
     check(key, str(logs) + "".join(capfd.readouterr()))
 
 
+def test_a_reply_that_is_the_key_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replies are recorded and shown. A word that some server takes for a key may be part of a reply."""
+    request = Request((0,), (), 7, Sampling(max_tokens=LIMIT), messages=(Message("user", "Your move?"),))
+    with serving(Chat()) as chat:
+        for key in ("sk-proj-abcdefghijklmnop", "EMPTY"):
+            monkeypatch.setenv("OPENAI_API_KEY", key)
+            engine = RemoteEngine("m", RemoteSection(url=chat.url, retries=0))
+            chat.script = [message(content=f"it is {KEY}")]
+            if key == "EMPTY":
+                assert asyncio.run(engine.generate(request)).text == "it is Bearer EMPTY"
+            else:
+                with pytest.raises(RemoteError, match="answered with the key that it was sent"):
+                    asyncio.run(engine.generate(request))
+            engine.close()
+
+
 @settings(max_examples=100)
 @given(key=ANY)
 @example(key="line\nbreak-in-the-middle")
@@ -161,7 +177,12 @@ def test_a_password_in_the_recipe_is_refused_without_showing_it(section: dict[st
 @given(key=SENDABLE, before=st.text(max_size=20), after=st.text(max_size=20))
 def test_however_it_is_written_it_is_hidden(key: str, before: str, after: str) -> None:
     hidden = Secret(key)
-    for form in (key, json.dumps(key)[1:-1], repr(key)[1:-1], html.escape(key), quote(key, safe="")):
+    lower = "".join(c if c.isalnum() else f"%{ord(c):02x}" for c in key)
+    numbers = "".join(c if c.isalnum() else f"&#{ord(c)};" for c in key)
+    codes = "".join(f"\\u{ord(c):04x}" for c in key)
+    slashes = json.dumps(key)[1:-1].replace("/", "\\/")
+    written = (key, json.dumps(key)[1:-1], repr(key)[1:-1], html.escape(key), quote(key, safe=""))
+    for form in (*written, lower, numbers, codes, slashes):
         assert form not in hidden.hide(f"{before}{form}{after}")
         assert hidden.hide(f"({form})") == "([key])"
     assert key[2:11] not in hidden.hide(f"{before}{key[2:11]}{after}"), "nor a part of it"

@@ -114,6 +114,15 @@ def test_words_are_found_whole() -> None:
     assert not names_one("elephant", ["ant"]) and not names_one("a b", ["ab c"])
 
 
+@pytest.mark.parametrize(
+    "said", ["elppa", "ｅ an ａｐｐｌｅ", "аррle", "ap-ple", "áppłe ápple", "selppa", "a p p l e s"]
+)
+def test_a_word_in_another_dress_is_still_said(said: str) -> None:
+    """A pair won by writing the secret backwards or in the letters of another script."""
+    assert names_one(said, ["apple"])
+    assert not names_one("it is on top", ["pot"]) and not names_one("people like it", ["apple"])
+
+
 def test_the_guesser_is_told_neither_the_secret_nor_what_is_barred() -> None:
     env = game()
     env.step({"hinter": "you may like it"})

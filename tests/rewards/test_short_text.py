@@ -18,6 +18,25 @@ def test_exact_match_and_f1_by_hand() -> None:
 
 
 def test_a_number_keeps_its_point_and_its_sign() -> None:
-    """Without them 3.5 would equal 35; everything else is SQuAD's."""
+    """Without them 3.5 would equal 35."""
     assert not exact_match("35", ["3.5"]) and not exact_match("5", ["-5"]) and exact_match("3.5.", ["3.5"])
-    assert normal("1,254") == "1254" and normal("U.S.") == "us" and normal("1990-5") == "19905"
+    assert normal("1,254") == "1254" and normal("U.S.") == "us" and normal("1990-5") == "1990-5"
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [("C", "C++"), ("C#", "C"), ("12", "1/2"), ("1030", "10:30"), ("5%", "$5"), ("196870", "1968-70"), ("A", "A+")],
+)
+def test_signs_that_make_another_answer_are_kept(answer: str, gold: str) -> None:
+    assert not exact_match(answer, [gold]) and not exact_match(gold, [answer])
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("O’Brien", "O'Brien"), ("“Heroes”", '"Heroes"'), ("1990–91", "1990-91"), ("c++.", "C++"), ("$5", "5"),
+        ("5 %", "5%"), ("Jean‑Paul", "Jean-Paul"), ("#1", "1"), ("e.g. (x)", "eg x"),
+    ],
+)  # fmt: skip
+def test_other_ways_of_writing_it_are_the_same_answer(answer: str, gold: str) -> None:
+    assert exact_match(answer, [gold]) and exact_match(gold, [answer])

@@ -184,3 +184,21 @@ def test_formulas_of_the_real_samples_by_algebra_alone() -> None:
         assert same >= 0.97 * len(formulas), f"{name}: {same} of {len(formulas)}"
         changed = [f for f in formulas if "," not in f and equal(f, f"{f.strip('$')}+1")]
         assert len(changed) <= 0.01 * len(formulas), f"{name}: {changed}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "squared", "cubed", "factorial", "thousands", "millions", "dozens", "tens", "tenths", "hundredths", "fifths",
+        "halved", "twice", "isn't right", "unlikely", "neither",
+    ],
+)  # fmt: skip
+def test_words_that_make_another_number_are_no_unit(words: str) -> None:
+    """They were read as units, as in 5 clips, or ignored by algebra as words."""
+    assert not equal("5", f"5 {words}") and not equal("5", f"5\\text{{ {words}}}")
+    assert not equal("2\\pi", f"2\\pi\\text{{ {words}}}")
+
+
+@pytest.mark.parametrize("answer", ["5 fifth graders", "5 meters squared", "5 tents", "5\\text{ K}", "5 inverted cups"])
+def test_words_that_only_resemble_them_are_units(answer: str) -> None:
+    assert equal("5", answer) and not equal("5", "5\\text{k}")

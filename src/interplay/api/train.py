@@ -52,7 +52,7 @@ def train(
 
     with alone(folder):
         session = Session(Console(quiet=quiet), plan, folder)
-        finished(session.run, session.trainer.interrupt.ask)
+        finished(session.run, session.interrupt.ask)
     return TrainedRun(folder)
 
 

@@ -25,6 +25,7 @@ from interplay.evaluation.benchmark import SeatResult, evaluate
 from interplay.evaluation.field import Field
 from interplay.rollout.team import Team
 from interplay.seats import RunPlan
+from interplay.training.interrupt import Interrupt
 from interplay.training.memory import estimate, explained
 from interplay.training.trainer import Observer, Trainer
 from interplay.types import Occupant, Role
@@ -33,8 +34,9 @@ log = logging.getLogger("interplay")
 
 
 class Session:
-    def __init__(self, console: Console, plan: RunPlan, folder: Path) -> None:
+    def __init__(self, console: Console, plan: RunPlan, folder: Path, interrupt: Interrupt | None = None) -> None:
         self.console, self.plan, self.recipe, self.folder = console, plan, plan.recipe, folder
+        self.interrupt = interrupt or Interrupt()  # also of trainers that take over after a lost process
         self.memory = estimate(plan)
         self.memory.refuse(plan)
         with explained(plan):
@@ -58,12 +60,12 @@ class Session:
     def _make_trainer(self) -> Trainer:
         cluster = self.recipe.cluster
         if not cluster.uses_ray:
-            return Trainer(self.plan, self.folder)
+            return Trainer(self.plan, self.folder, interrupt=self.interrupt)
         from interplay.distributed.cluster import RolloutFleet
         from interplay.distributed.rank_actors import ranks_on
 
         start = ranks_on(self.plan) if self.recipe.train.shard == "fsdp" else None
-        trainer = Trainer(self.plan, self.folder, start_ranks=start)
+        trainer = Trainer(self.plan, self.folder, start_ranks=start, interrupt=self.interrupt)
         trainer.make_fleet = RolloutFleet if cluster.rollout_workers else None
         return trainer
 
@@ -72,10 +74,11 @@ class Session:
         trainer, wanted = self.trainer, self.recipe.eval
         self._say(self._headline())
         self._say(str(self.memory))
-        with self.progress, trainer.interrupt.heard():
+        with self.progress, self.interrupt.heard():
             try:
                 if wanted.before and trainer.fresh and self.recipe.warmstart is not None:
                     self._measure("untrained")
+                    self._write({})  # the checkpoint after imitation is not fresh, so a resumed run cannot measure it
                 if not trainer.stopping:
                     self._train()
                 trainer = self.trainer
@@ -122,7 +125,7 @@ class Session:
 
     def _measure(self, stage: str) -> None:
         """Measures the current policies. If a signal stops the measurement, nothing of it is kept."""
-        team, wanted, interrupt = self.trainer.team, self.recipe.eval, self.trainer.interrupt
+        team, wanted, interrupt = self.trainer.team, self.recipe.eval, self.interrupt
         if wanted.opponents or wanted.exploitability:  # else there is nothing to measure
             self.progress.stage(f"measure {stage}", info=f"{wanted.games} games a seat")
         began = time.monotonic()

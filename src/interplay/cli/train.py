@@ -13,11 +13,20 @@ from rich.console import Console
 from interplay.config import Recipe, load
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
+from interplay.seats import RunPlan
+from interplay.training.interrupt import Interrupt
 
 
 def train_recipe(console: Console, path: str, overrides: Sequence[str], run: Path | None, resume: bool) -> bool:
     """Trains, and returns whether the run is finished. With `resume`, a run without a checkpoint starts from the
-    beginning."""
+    beginning. A scheduler's signal that comes while libraries and models are loaded ends the run after that."""
+    interrupt = Interrupt()
+    with interrupt.heard(keyboard=False):
+        return _trained(console, *_chosen(path, overrides, run, resume), interrupt)
+
+
+def _chosen(path: str, overrides: Sequence[str], run: Path | None, resume: bool) -> tuple[RunPlan, Path]:
+    """What is trained, and the folder of the run."""
     if resume and run is not None and not Path(path).is_dir():
         recipe = load(run, overrides) if (run / "run.json").is_file() else load(path, overrides)
     else:
@@ -25,13 +34,17 @@ def train_recipe(console: Console, path: str, overrides: Sequence[str], run: Pat
     plan = resolve(recipe)
     folder = run or (Path(path) if Path(path).is_dir() else new_folder(recipe))
     refuse_used(folder, resume)
+    return plan, folder
+
+
+def _trained(console: Console, plan: RunPlan, folder: Path, interrupt: Interrupt) -> bool:
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()
     from interplay.cli.session import Session
 
     with alone(folder):
-        return Session(console, plan, folder).run()
+        return Session(console, plan, folder, interrupt).run()
 
 
 def new_folder(recipe: Recipe) -> Path:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _READ = 20_000  # characters of a server's text that are kept
+_LONGEST_TOKEN = 1_000  # characters; more than the longest token of any tokenizer
 
 
 class BadAnswer(Exception):
@@ -49,7 +50,10 @@ def read_answer(body: bytes, limit: object) -> Answer:
     if reason not in ("stop", "length"):
         raise BadAnswer("ended its answer with a finish_reason other than 'stop' and 'length'", _repr(reason))
     cut = reason == "length"
-    return Answer(_text(message, cut), _count(data.get("usage"), limit), cut)
+    text, used = _text(message, cut), _count(data.get("usage"), limit)
+    if len(text) > _LONGEST_TOKEN * used:
+        raise BadAnswer("counted its tokens wrong", f"{used} for {len(text)} characters")
+    return Answer(text, used, cut)
 
 
 def words_of(body: bytes) -> str:

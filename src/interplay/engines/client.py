@@ -49,7 +49,7 @@ def chat_client(section: RemoteSection, secret: Secret) -> Any:
             try:
                 async with asyncio.timeout(section.timeout):
                     async with aclosing(await super().send(request, **{**options, "stream": True})) as response:
-                        return _checked(http, response, await _body(response), section.limit)
+                        return _checked(http, response, await _body(response), section.limit, secret)
             except TimeoutError:
                 raise http.ReadTimeout("the whole answer took too long", request=request) from None
             except BadAnswer as flaw:
@@ -83,12 +83,14 @@ async def _body(response: Any) -> bytes:
     return bytes(body)
 
 
-def _checked(http: Any, response: Any, body: bytes, limit: str) -> Any:
+def _checked(http: Any, response: Any, body: bytes, limit: str, secret: Secret) -> Any:
     """The response for the client: an error status unchanged, or the checked parts of an answer."""
     if response.is_success:
         if response.status_code != 200:
             raise BadAnswer(f"answered with status {response.status_code} where 200 was expected")
         answer = read_answer(body, json.loads(response.request.content).get(limit))
+        if secret.is_in(answer.text):  # a reply is recorded and shown
+            raise BadAnswer("answered with the key that it was sent")
         choice = {"message": {"content": answer.text}, "finish_reason": "length" if answer.cut else "stop"}
         data = {"choices": [choice], "usage": {"completion_tokens": answer.used}}
         return http.Response(200, json=data, request=response.request)

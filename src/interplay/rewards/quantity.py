@@ -30,10 +30,17 @@ _UNIT = re.compile(
     re.ASCII,
 )
 _NO_UNIT = re.compile(
-    r"\b(?:or|and|to|by|not|nor|thousand|million|billion|trillion|hundred|dozen|pairs?|half|halves|thirds?|e|pi|i|x|y|n|mod|"
-    r"choose|is|was|plus|minus|times|over|if|when|than|wrong|false|incorrect|no|never|maybe)\b"
+    r"\b(?:and|to|by|pairs?|half|e|pi|i|x|y|n|mod|choose|is|was|plus|minus|times|over|if|when|than)\b"
 )
-DOUBT = re.compile(r"\b(?:not|nor|no|never|wrong|false|incorrect|maybe|perhaps|or)\b", re.IGNORECASE)
+_PART = r"(?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|twelfth|sixteenth|hundredth|thousandth|millionth)"
+# Words that doubt the number before them or make another number of it; k is a thousand, and K is a unit. "5 fifth
+# graders" and "5 meters squared" are 5.
+_ALTERS = re.compile(
+    r"\b(?:not|nor|no|nope|never|neither|wrong|false|untrue|incorrect|maybe|perhaps|or|unlikely|impossible|\w+n't)\b"
+    rf"|\b(?:(?:thousand|million|billion|trillion|hundred|dozen)s?|tens|halves|{_PART}s)\b|^{_PART}$"
+    r"|^(?:squared|cubed|factorial|doubled|tripled|halved|twice|thrice|inverse|inverted|reciprocal|(?-i:k))$",
+    re.IGNORECASE,
+)
 _SAME_UNIT = {
     "degree": "°", "deg": "°", "percent": "%", "per cent": "%", "dollar": "$", "usd": "$", "us dollar": "$",
     "euro": "€", "pound": "£", "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km",
@@ -106,6 +113,15 @@ def _value(m: re.Match[str]) -> Fraction | None:
     return value * Fraction(10) ** int(m["power"] or 0)
 
 
+def alters(words: str) -> bool:
+    """Whether words after a number or a formula doubt it, or make another number of it.
+
+    >>> alters("thousands"), alters("squared"), alters("isn't it"), alters("fifth graders")
+    (True, True, True, False)
+    """
+    return _ALTERS.search(words.strip()) is not None
+
+
 def without_unit(text: str) -> tuple[str, str]:
     """A formula and the unit after it; the unit is "" if there is none.
 
@@ -128,8 +144,9 @@ def _unit(text: str, start: int, money: str) -> str | None:
         return None
     if found["percent"] or found["degree"]:
         return None if money else "%" if found["percent"] else "°"
-    name = " ".join((found["text"] or found["word"]).lower().split()).strip(" .")
-    if _NO_UNIT.search(name) and not (found["text"] and len(name) == 1):
+    words = found["text"] or found["word"]
+    name = " ".join(words.lower().split()).strip(" .")
+    if alters(words) or (_NO_UNIT.search(name) and not (found["text"] and len(name) == 1)):
         return None
     single = name.removesuffix("s") if len(name) > 3 else name
     name = _SAME_UNIT.get(name, _SAME_UNIT.get(single, single))

@@ -77,7 +77,7 @@ class RemoteScorer:
             data: dict[str, Any] = json.loads(body)
             found = [float(x) for x in data["scores"]]
             self.version = str(data["version"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             raise JudgeError(f"the reward server {self.url} gave an answer that cannot be parsed.") from None
         if len(found) != count or not all(map(math.isfinite, found)):
             raise JudgeError(

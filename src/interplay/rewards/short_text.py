@@ -1,6 +1,7 @@
 """Short answers in words, scored as in SQuAD and HotpotQA: exact match and F1 over words.
 
-One rule is stricter: the point of 3.5 and the sign of -5 are kept, because without them 3.5 would equal 35.
+Some rules are stricter, because 3.5 is not 35, -5 is not 5, 1/2 is not 12, C++ is not C and $5 is not 5%. One is less
+strict: curly quotes and long dashes are those of a keyboard.
 """
 
 from __future__ import annotations
@@ -15,19 +16,27 @@ LONGEST = 400  # the largest number of characters in an answer
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _CLOSED = {"yes", "no", "noanswer"}
-_KEPT = re.compile(r"(?<=\d)\.(?=\d)|(?<![\w.])-(?=\.?\d)")
+_KEPT = re.compile(r"(?<=\d)[./:-](?=\d)|(?<![\w.])-(?=\.?\d)|(?<=\w)[+#]+(?!\w)")
+_TYPED = str.maketrans("‘’“”‐‑–—−", "''\"\"-----")
+_SIGNS = re.compile(r"[%$€£]")
 
 
 def normal(text: str) -> str:
-    """Lower case, without punctuation, articles and extra spaces; a number keeps its point and its sign."""
-    text = unicodedata.normalize("NFC", text)  # an accent may be a separate character
-    kept = {found.start() for found in _KEPT.finditer(text)}
+    """Lower case, without punctuation, articles and extra spaces; what `_KEPT` names is kept."""
+    text = unicodedata.normalize("NFC", text).translate(_TYPED)  # an accent may be a separate character
+    kept = {i for found in _KEPT.finditer(text) for i in range(*found.span())}
     text = "".join(c for i, c in enumerate(text) if c not in string.punctuation or i in kept)
     return " ".join(_ARTICLES.sub(" ", text.lower()).split())
 
 
 def exact_match(answer: str, golds: Sequence[str]) -> bool:
-    return len(answer) <= LONGEST and any(normal(answer) == normal(gold) != "" for gold in golds)
+    return len(answer) <= LONGEST and any(_same(answer, gold) for gold in golds)
+
+
+def _same(answer: str, gold: str) -> bool:
+    """Signs of money and percent are compared only if both have some."""
+    ours, theirs = _SIGNS.findall(answer), _SIGNS.findall(gold)
+    return normal(answer) == normal(gold) != "" and (not ours or not theirs or ours == theirs)
 
 
 def f1(answer: str, golds: Sequence[str]) -> float:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from interplay.rewards import algebra
 from interplay.rewards.form import Form, forms
 from interplay.rewards.latex import TEXT, closing, latex, plain
-from interplay.rewards.quantity import DOUBT, quantity
+from interplay.rewards.quantity import alters, quantity
 from interplay.rewards.reply import LONGEST_REPLY, spoken, tidy
 
 LONGEST_ANSWER = 400  # the largest number of characters
@@ -175,7 +175,7 @@ class _Comparison:
             return True
         if re.search(r"\d\s+\d", answer.text) or self.left <= 0:  # 1 2 is not 12
             return False
-        if any(DOUBT.search(words) for words in TEXT.findall(answer.text)):  # algebra ignores words
+        if any(alters(words) for words in TEXT.findall(answer.text)):  # algebra ignores words
             return False
         self.left -= 1
         return algebra.same(latex(gold.text), latex(answer.text))

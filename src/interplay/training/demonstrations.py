@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,15 @@ class Demonstration:
     caption: str = ""  # what the media that the role saw say, in words
 
 
-def demonstrations(plan: RunPlan, team: Team, section: WarmstartSection) -> dict[str, list[Example]]:
-    """The training examples of each policy: one for every move and one for every reply that calls a tool."""
+def demonstrations(
+    plan: RunPlan, team: Team, section: WarmstartSection, may_go_on: Callable[[], None] = lambda: None
+) -> dict[str, list[Example]]:
+    """The training examples of each policy: one for every move and one for every reply that calls a tool. `may_go_on`
+    is called before every game, and may raise."""
     out: dict[str, list[Example]] = defaultdict(list)
     tools = Toolbox()
     for name, moves in _bot_play(plan, section) if section.bot else _recorded_play(plan, section):
+        may_go_on()
         agents = {role: team.agent(role, who, Speech(1.0, 1)) for role, who in plan.seats.items()}
         for move in moves:
             seated = agents[move.role]
@@ -80,10 +84,13 @@ def demonstrations(plan: RunPlan, team: Team, section: WarmstartSection) -> dict
     return out
 
 
-def readings(plan: RunPlan, team: Team, section: WarmstartSection) -> dict[str, list[Example]]:
+def readings(
+    plan: RunPlan, team: Team, section: WarmstartSection, may_go_on: Callable[[], None] = lambda: None
+) -> dict[str, list[Example]]:
     """Examples that teach each policy to say what pictures and sounds tell: those of a bot's play, each once."""
     out: dict[str, dict[str, Example]] = defaultdict(dict)
     for name, moves in _bot_play(plan, section):
+        may_go_on()
         agents = {role: team.agent(role, who, Speech(1.0, 1)) for role, who in plan.seats.items()}
         for move in moves:
             seated = agents[move.role]

@@ -27,10 +27,11 @@ class Interrupt:
         self._work: asyncio.Future[Any] | None = None
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
-        """Handle the signals inside this context."""
+    def heard(self, keyboard: bool = True) -> Iterator[None]:
+        """Handle the signals inside this context; without `keyboard`, all but Ctrl-C."""
+        numbers = [number for number in _SIGNALS if keyboard or number != signal.SIGINT]
         try:
-            before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+            before = {number: signal.signal(number, self._handle) for number in numbers}
         except ValueError:  # not in the main thread: the caller handles signals
             yield
             return

@@ -26,19 +26,22 @@ from interplay.types import seed_of
 
 
 def warmstart(
-    plan: RunPlan, team: Team, learners: Mapping[str, Learner], section: WarmstartSection, folder: Path,
-    report: Callable[[str, int, int, float], None],
+    plan: RunPlan, team: Team, learners: Mapping[str, Learner], folder: Path,
+    report: Callable[[str, int, int, float], None], may_go_on: Callable[[], None],
 ) -> dict[str, str]:  # fmt: skip
-    """Imitate, then give the trained learners new optimisers. With `section.base`, the base models under adapters are
-    trained instead and saved in `folder`. With `section.read`, they first learn to say what media tell. Returns the new
-    base of each policy on them."""
-    read = readings(plan, team, section) if section.read else {}
+    """Imitate as `plan.recipe.warmstart` says, then give the trained learners new optimisers. With its `base`, the base
+    models under adapters are trained instead and saved in `folder`. With its `read`, they first learn to say what media
+    tell. Returns the new base of each policy on them. `may_go_on` is called before every game that is played or read,
+    and may raise."""
+    section = plan.recipe.warmstart
+    assert section is not None
+    read = readings(plan, team, section, may_go_on) if section.read else {}
     if section.read and not any(read.values()):
         raise ConfigError(
             f"warmstart.read is set, but {plan.recipe.env.name} shows the policies no pictures or sounds; expected an "
             "environment that shows them, as with env.view = 'image', and a base that reads them."
         )
-    examples = demonstrations(plan, team, section)
+    examples = demonstrations(plan, team, section, may_go_on)
     moved: dict[str, str] = {}
     by_model: dict[int, list[str]] = defaultdict(list)
     for name in examples:

@@ -72,6 +72,7 @@ class Trainer(RunState):
 
     observer: Observer = field(default_factory=Observer)
     make_fleet: Callable[[RunState], Fleet] | None = None  # None: episodes are played in this process
+    interrupt: Interrupt = field(default_factory=Interrupt)  # a caller that starts the run again keeps its own
     judging: Judging | None = field(default=None, init=False)
     auditing: Auditing | None = field(default=None, init=False)
     _counted: float = field(default=0.0, init=False)  # the time up to which `seconds` counts
@@ -81,7 +82,7 @@ class Trainer(RunState):
         super().__post_init__()
         recipe = self.plan.recipe
         self.thread = LearnerThread()
-        self.interrupt, self.meter = Interrupt(), Meter(self.team)
+        self.meter = Meter(self.team)
         self.fleet: Fleet | None = None
         self._estimated = estimated_metrics(self.plan)
         state_critic = self._make_state_critic()
@@ -119,8 +120,7 @@ class Trainer(RunState):
         """Imitate if the recipe asks for it, and save the start of the run."""
         if self.fresh and self.plan.recipe.warmstart is not None:
             began, where = time.monotonic(), self.folder / "bases"
-            section = self.plan.recipe.warmstart
-            self.bases = warmstart(self.plan, self.team, self.learners, section, where, self._imitated)
+            self.bases = warmstart(self.plan, self.team, self.learners, where, self._imitated, self._may_go_on)
             self.seconds += time.monotonic() - began
             self._publish(self.plan.trainable)
             for engine in self.team.engines:  # imitation may have changed a base that others play
@@ -134,9 +134,12 @@ class Trainer(RunState):
         self.records.recipe(self.plan.on(self.bases).recipe)  # the recipe has passed all checks
         self.follow_learners()
 
-    def _imitated(self, name: str, done: int, of: int, loss: float) -> None:
+    def _may_go_on(self) -> None:
         if self.stopping:
             raise Interrupted
+
+    def _imitated(self, name: str, done: int, of: int, loss: float) -> None:
+        self._may_go_on()
         self.observer.warmstarted(name, done, of, loss)
 
     async def _run(self) -> None:

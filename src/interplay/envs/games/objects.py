@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -177,11 +178,24 @@ def draw(seed: int, count: int) -> tuple[tuple[str, ...], str]:
     raise ConfigError(f"no draw of {count} objects was found for the {split} split; expected a larger number.")
 
 
+_ALIKE = str.maketrans("асеорхуіјѕԁһԛԝαεινορτυχκ", "aceopxyijsdhqwaeivoptuxk")  # Cyrillic and Greek letters
+
+
 def names_one(text: str, words: Iterable[str]) -> bool:
-    """Whether a text contains one of the words, or its plural, even spelt letter by letter."""
-    plain = re.sub(r"[^a-z0-9]+", " ", text.lower())
-    spelt = re.sub(r"(?<=\b\w) (?=\w\b)", "", plain)  # `d o g` is `dog`
-    return any(f" {word}{end} " in f" {said} " for word in words for end in ("", "s") for said in (plain, spelt))
+    """Whether a text contains one of the words or its plural, also in parts (`d o g`, `do-g`), in letters of another
+    script that look alike, or backwards, if it has at least four letters (`pot` backwards is another word)."""
+    plain = unicodedata.normalize("NFKD", text).casefold().translate(_ALIKE)
+    said = re.findall(r"[a-z0-9]+", "".join(c for c in plain if not unicodedata.combining(c)))
+    for word in words:
+        name = re.sub(r"[^a-z0-9]+", "", word.lower())
+        wanted = {name, f"{name}s", *([name[::-1], f"{name}s"[::-1]] if len(name) >= 4 else [])}
+        for i in range(len(said)):
+            joined = ""
+            for part in said[i : i + len(name) + 1]:
+                joined += part
+                if joined in wanted:
+                    return True
+    return False
 
 
 _COUNTED = (

@@ -189,10 +189,10 @@ def _place(row: Sequence[float | str]) -> list[tuple[str, float]]:
 
 
 def _alike(a: float | str, b: float | str) -> bool:
-    """Whether two cells are equal. Whole numbers are compared exactly; other numbers may be rounded."""
+    """Whether two cells are equal. Whole numbers are compared exactly; other numbers may be rounded to two places."""
     if isinstance(a, str) or isinstance(b, str) or (isinstance(a, int) and isinstance(b, int)):
         return a == b
-    near = abs(a - b) <= 0.01 + 1e-6 * abs(b)
+    near = abs(a - b) <= 0.005 + 1e-6 * abs(b)
     return near and (abs(a - b) < 0.5 or not float(b).is_integer())
 
 

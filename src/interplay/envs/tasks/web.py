@@ -66,9 +66,12 @@ def search(url: str, query: str, count: int, key: str = "", seconds: float = SEC
         found = json.loads(body)
         if isinstance(found, dict):
             found = found.get("web", found)["results"]
-        return tuple(_passage(row) for row in found[:count])
+        passages = tuple(_passage(row) for row in found[:count])
     except (ValueError, KeyError, TypeError, RecursionError):
         _fail(url, "no JSON list of rows with title and text")
+    if any(secret.is_in(text) for passage in passages for text in passage):  # passages are recorded and shown
+        _fail(url, "it answered with the key that it was sent")
+    return passages
 
 
 def _read(answer: http.client.HTTPResponse, until: float) -> bytes:

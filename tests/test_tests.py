@@ -1,0 +1,66 @@
+"""Every test asserts something: a test that cannot fail shows nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions(source: str) -> list[Function]:
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, Function)]
+
+
+def checks(function: Function, helpers: set[str]) -> bool:
+    """Whether a function has an assertion, expects an exception, or calls a function that does."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in helpers or name.startswith("assert_") or name in ("raises", "warns", "fail"):
+                return True
+    return False
+
+
+def checking(found: Iterable[Function], known: set[str]) -> set[str]:
+    """The names of `known`, and of the functions that check something themselves or call one that does."""
+    found, names = list(found), set(known)
+    while more := {f.name for f in found if checks(f, names)} - names:
+        names |= more
+    return names
+
+
+def without_assertion(source: str, shared: set[str]) -> list[str]:
+    """The tests in a file that assert nothing. Functions of the file itself and `shared` ones may assert for them."""
+    found = functions(source)
+    helpers = checking((f for f in found if not f.name.startswith("test_")), shared)
+    return [f.name for f in found if f.name.startswith("test_") and not checks(f, helpers)]
+
+
+def test_every_test_asserts_something() -> None:
+    files = {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("*.py"))}
+    helping = [source for path, source in files.items() if not path.name.startswith("test_")]
+    shared = checking((f for source in helping for f in functions(source)), set())
+    empty = {
+        str(p.relative_to(TESTS)): names for p, source in files.items() if (names := without_assertion(source, shared))
+    }
+    assert empty == {}
+
+
+def test_the_rule_catches_planted_violations() -> None:
+    source = """
+def helper(x): assert x
+def indirect(x): helper(x)
+def test_empty(): print(1)
+def test_called(): sum([1])
+def test_good(): assert 1
+def test_helped(): indirect(1)
+def test_raises():
+    with pytest.raises(ValueError): int("x")
+async def test_shared(): await common(1)
+"""
+    assert without_assertion(source, {"common"}) == ["test_empty", "test_called"]
