@@ -4,21 +4,23 @@
 #     tests/execution/in_vm.sh python -m pytest -q tests/execution/test_cgroup.py
 #
 # This is for machines whose own control groups cannot be used. It is not part of `make test` or of CI. The command runs
-# as root and sees the files of this machine. What it writes stays in the memory of the virtual machine and is lost at
-# the end. Its control group is part of a group that belongs to the user nobody, as systemd would delegate one:
+# as root and sees the files of this machine, except /tmp. What it writes stays in the memory of the virtual machine and
+# is lost at the end. Its control group is part of a group that belongs to the user nobody, as systemd would delegate it:
 #
 #     /sys/fs/cgroup/delegated           owned by nobody, with both controllers for its parts
 #     /sys/fs/cgroup/delegated/session   the group of the command
 #
-# The exit status is that of the command. It needs QEMU, a static busybox, cpio, and a kernel with its modules. On Debian:
+# The processor is emulated, and the clock of the virtual machine counts its instructions (8 ns each). So time limits do
+# not depend on how busy this machine is, and waiting takes no time.
+#
+# The exit status is that of the command. It needs QEMU, a static busybox, cpio, and a kernel with its modules:
 #
 #     apt-get install qemu-system-x86 busybox-static cpio kmod
 #     apt-get download linux-image-6.1.0-50-amd64 && dpkg-deb -x linux-image-*.deb kernel
 #     KERNEL=kernel tests/execution/in_vm.sh COMMAND...
 #
 # Variables: KERNEL is the folder with boot/ and lib/modules/ (default: /). CORES (1) and MEGABYTES (2048) are the size
-# of the machine. ACCEL=kvm uses the processor's virtualisation (default: tcg, emulation). DELEGATE=no leaves out the
-# delegated group: the command then runs in the machine's group, which belongs to root.
+# of the machine. With DELEGATE=no the command runs in the machine's own group, which belongs to root.
 set -eu
 kernel=$(ls "${KERNEL:-}"/boot/vmlinuz-* | tail -n 1)
 version=${kernel##*/vmlinuz-}
@@ -95,8 +97,9 @@ chmod +x "$work/initrd/init"
 mv "$work/command.sh" "$work/initrd"
 (cd "$work/initrd" && find . | cpio -o -H newc --quiet | gzip -1 > "$work/initrd.gz")
 
-qemu-system-x86_64 -accel "${ACCEL:-tcg}" -cpu max -smp "${CORES:-1}" -m "${MEGABYTES:-2048}" -display none -no-reboot \
+qemu-system-x86_64 -accel tcg -cpu max -smp "${CORES:-1}" -m "${MEGABYTES:-2048}" -display none -no-reboot \
     -kernel "$kernel" -initrd "$work/initrd.gz" -append "console=ttyS0 quiet loglevel=3 panic=-1" \
+    -icount shift=3,sleep=off \
     -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
     -serial stdio -serial "file:$work/status" -monitor none < /dev/null
 exit "$(tr -dc 0-9 < "$work/status")"
