@@ -16,7 +16,7 @@ from interplay.execution.jail import cgroup
 from interplay.execution.jail.cgroup import OVERHEAD, Cgroup, find_place, sweep
 from interplay.execution.job import RunStatus
 from interplay.execution.sandbox import Job, Limits, Sandbox, offered
-from interplay.execution.worker import SandboxWorker
+from interplay.execution.worker import IsolationLevel, SandboxWorker
 
 FILES = {
     "cgroup.procs": "", "memory.max": "", "memory.oom.group": "", "pids.max": "", "memory.swap.max": "",
@@ -104,6 +104,31 @@ def test_where_there_are_none_the_reason_is_said_and_processes_are_looked_at() -
     assert "cgroups v2 are not mounted" in reason or "no control group above this process" in reason
     with Sandbox(1).warm() as box:
         assert worker_of(box).accounting == "looks"
+
+
+@pytest.mark.parametrize("level", ["namespaces", "landlock"])
+def test_a_zygote_ends_with_its_keeper(level: IsolationLevel) -> None:
+    """Otherwise it keeps the folder and the control group locked. For root, it changes its user on the way."""
+    if reason := offered(level):
+        pytest.skip(reason)
+    box = Sandbox(1, level).warm()
+    keeper = worker_of(box).process
+    (zygote,) = Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text().split()
+    keeper.kill()
+    keeper.wait()
+    until = time.monotonic() + 60
+    while runs(zygote) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not runs(zygote)
+    box.close()
+
+
+def runs(pid: str) -> bool:
+    """Whether a process exists and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def worker_of(box: Sandbox) -> SandboxWorker:
