@@ -12,7 +12,6 @@ import gc
 import importlib
 import json
 import os
-import re
 import resource
 import selectors
 import signal
@@ -27,47 +26,21 @@ from contextlib import suppress
 HERE = os.path.dirname(os.path.abspath(__file__))
 JAIL = os.path.join(os.path.dirname(os.path.dirname(HERE)), "execution", "jail")
 sys.path[:0] = [HERE, JAIL]
+import cgroup  # type: ignore[import-not-found]  # noqa: E402
 import folder as disk  # type: ignore[import-not-found]  # noqa: E402
 import processes  # type: ignore[import-not-found]  # noqa: E402
+import reports  # type: ignore[import-not-found]  # noqa: E402
 import walls  # type: ignore[import-not-found]  # noqa: E402
 
 sys.path[:] = [p for p in sys.path if p not in (HERE, JAIL)]  # its files are not the program's
-for _name in ("folder", "processes", "walls"):  # the program may have modules of these names
+for _name in ("cgroup", "folder", "processes", "reports", "walls"):  # the program may have modules of these names
     del sys.modules[_name]
 
 LARGEST = 16 << 20  # bytes of a program's output
 IDLE = 0.002  # seconds without anything to do after which another process is made ready for a later run
 LOOK = 0.25  # seconds between two looks at the memory and the processes of all runs
 MEGABYTE = 1 << 20
-_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
-
-
-def place_of(frames: Sequence[tuple[str, int | None]]) -> str:
-    """The innermost line that is not of a library, as file:line."""
-    own = [f for f in frames if "site-packages" not in f[0] and "/lib/python" not in f[0] and f[0] != __file__]
-    found = own or frames
-    return f"{found[-1][0]}:{found[-1][1]}" if found else "an unknown place"
-
-
-def told_by(data: bytes) -> dict:
-    """What a run said about its end. It may have done what a model wrote, so only the known form is believed: a run
-    cannot speak for another run, end this process, or call its own failure one of the machinery."""
-    try:
-        said = json.loads(data)
-        if "crash" in said:
-            return {"crash": {name: str(said["crash"][name])[:500] for name in ("kind", "words", "place")}}
-        return {"result": said["result"], "imported": [str(name) for name in said["imported"]]}
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return {"crash": {"kind": "UnreadableResult", "words": "its result is no JSON", "place": "an unknown place"}}
-
-
-def text_of(how: dict) -> str:
-    """A report inside the line that is told. The result can be nested too deeply to be read, and the number of the run
-    must be read all the same."""
-    try:
-        return json.dumps(how)
-    except RecursionError:
-        return "["
+THREADS = max(1024, 16 * (os.cpu_count() or 1))  # of all processes of a run together: libraries start one for each core
 
 
 def limit(kind: int, most: int) -> None:
@@ -86,8 +59,8 @@ def more_files(now: tuple[int, int]) -> None:
 class ForkedRun:
     """A run that goes on, or a process that waits for one: its processes, its folder and what it has written."""
 
-    def __init__(self, pid: int, folder: str, reads: dict[int, str], order: int) -> None:
-        self.pid, self.folder, self.reads, self.order = pid, folder, reads, order
+    def __init__(self, pid: int, folder: str, reads: dict[int, str], order: int, group: cgroup.Cgroup | None) -> None:
+        self.pid, self.folder, self.reads, self.order, self.group = pid, folder, reads, order, group
         self.number: int | None = None  # of the run; None while it waits
         self.reported = False
         self.written: dict[str, bytes] = {"out": b"", "err": b"", "result": b""}
@@ -110,6 +83,8 @@ class ForkServer:
         os.dup2(2, 1)  # what a module prints when it is imported is no report
         self.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         more_files(self.open_files)
+        self.place = cgroup.find_place()[0]  # the control group in which each run gets its own; empty if there is none
+        self.groups: set[cgroup.Cgroup] = set()
         self.lessons = 3  # how often modules that runs have imported are imported here
 
     def prepare(self) -> None:
@@ -183,10 +158,15 @@ class ForkServer:
         folder = tempfile.mkdtemp(dir=self.folder)
         pipes = {name: os.pipe() for name in ("out", "err", "result")}
         told, order = os.pipe()
+        group = self.new_group()
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
+                if group is not None:
+                    group.enter()
+                for one in self.groups:  # with one of their files, a program could raise its limits or end other runs
+                    one.close()
                 others = [order, self.out, self.proc, self.held, self.selector.fileno()]
                 others += [r for r, _ in pipes.values()]
                 for job in (*self.jobs.values(), *self.spares):
@@ -206,10 +186,20 @@ class ForkServer:
             os.close(w)
             os.set_blocking(r, False)
             reads[r] = name
-        job = ForkedRun(pid, folder, reads, order)
+        job = ForkedRun(pid, folder, reads, order, group)
         for r in reads:
             self.selector.register(r, selectors.EVENT_READ, job)
         return job
+
+    def new_group(self) -> cgroup.Cgroup | None:
+        """A control group for one run, with its limits. The folder of a walled run is in memory too."""
+        if not self.place:
+            return None
+        group = cgroup.make_cgroup(self.place)
+        self.groups.add(group)
+        in_memory = self.made["disk_mb"] if self.made["walls"] else 0
+        group.limit(self.made["memory_mb"] + in_memory, self.made["processes"] + THREADS)
+        return group
 
     def child(self, told: int, folder: str, pipes: dict[str, int]) -> None:
         """The process that waits for the program, and the program itself."""
@@ -262,7 +252,7 @@ class ForkServer:
             written = json.dumps({**told, "imported": [name for name in sys.modules if name not in before]}).encode()
         except BaseException as error:
             frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-            crash = {"kind": type(error).__name__, "words": str(error)[:500], "place": place_of(frames)}
+            crash = {"kind": type(error).__name__, "words": str(error)[:500], "place": reports.place_of(frames)}
             written = json.dumps({"crash": crash}).encode()
         with os.fdopen(result, "wb") as pipe:
             pipe.write(written)
@@ -285,10 +275,12 @@ class ForkServer:
         if not job.reads:
             self.ended(job)
         elif name == "result" and job.written["result"] and not job.excess:
-            self.report(job, told_by(job.written["result"]))  # before its processes have ended
+            self.report(job, reports.told_by(job.written["result"]))  # before its processes have ended
 
     def look(self) -> None:
-        """End runs whose processes together use more than they may. The kernel limits each process by itself."""
+        """End runs whose processes together use more than they may. The kernel limits the memory of each process. If a
+        run has a control group, the kernel also limits what the group counts: all memory, with the files of the run,
+        and all threads."""
         most, count = self.made["memory_mb"], self.made["processes"]
         for job in list(self.jobs.values()):
             members = processes.family(job.pid, self.proc)
@@ -307,7 +299,10 @@ class ForkServer:
         return 0.0
 
     def kill(self, job: ForkedRun) -> None:
-        """The first process of a namespace takes all others with it; without one, what can be found is ended."""
+        """The first process of a namespace takes all others with it, and a control group knows its processes; without
+        both, what can be found is ended."""
+        if job.group is not None:
+            job.group.kill(0.0)
         for pid in [job.pid, *processes.family(job.pid, self.proc)]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -318,6 +313,8 @@ class ForkServer:
         _, status = os.waitpid(job.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         out, err = (job.written[n].decode("utf-8", "replace") for n in ("out", "err"))
+        if job.group is not None and job.group.excess() == "memory" and not job.excess:
+            job.excess = f"memory_mb ({self.made['memory_mb']:g})"
         if job in self.spares:  # it has ended by itself
             self.spares.remove(job)
             os.close(job.order)
@@ -325,11 +322,14 @@ class ForkServer:
             words = f"it used more than env.program.{job.excess}"
             self.report(job, {"crash": {"kind": "LimitExceeded", "words": words, "place": "an unknown place"}})
         elif job.written["result"]:
-            self.report(job, told_by(job.written["result"]))
+            self.report(job, reports.told_by(job.written["result"]))
         elif code or not self.made["command"]:
-            self.report(job, {"crash": self.crash_of(code, err)})
+            self.report(job, {"crash": reports.crash_of(code, err)})
         else:
             self.report(job, {"out": out[-LARGEST:]})
+        if job.group is not None:
+            job.group.remove()
+            self.groups.remove(job.group)
         disk.remove(job.folder)
 
     def report(self, job: ForkedRun, how: dict) -> None:
@@ -337,7 +337,7 @@ class ForkServer:
         if not job.reported and job.number is not None:
             job.reported = True
             imported = how.pop("imported", ())
-            self.tell({"id": job.number, "how": text_of(how)})
+            self.tell({"id": job.number, "how": reports.text_of(how)})
             del self.jobs[job.number]
             self.preload(imported)
 
@@ -361,15 +361,6 @@ class ForkServer:
             spare.reported = True
             os.close(spare.order)
 
-    def crash_of(self, code: int, err: str) -> dict[str, str]:
-        """From a traceback on standard error, where there is one."""
-        lines = [line for line in err.strip().splitlines() if line.strip()]
-        frames = [(m[1], int(m[2])) for m in _PLACE.finditer(err)]
-        kind, _, words = (lines[-1] if lines else "").partition(":")
-        if not frames or not re.fullmatch(r"[\w.]+", kind):
-            kind, words = f"exit code {code}", lines[-1] if lines else ""
-        return {"kind": kind.rpartition(".")[2], "words": words.strip()[:500], "place": place_of(frames)}
-
     def tell(self, what: dict) -> None:
         data = json.dumps(what).encode() + b"\n"
         while data:
@@ -378,6 +369,8 @@ class ForkServer:
     def leave(self) -> None:
         for job in (*self.jobs.values(), *self.spares):
             self.kill(job)
+        for group in self.groups:
+            group.remove()
         disk.remove(self.folder)
         os._exit(0)
 
@@ -388,6 +381,6 @@ if __name__ == "__main__":
         worker.prepare()
     except BaseException as error:
         frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-        worker.tell({"trouble": f"{type(error).__name__}: {error}", "place": place_of(frames)})
+        worker.tell({"trouble": f"{type(error).__name__}: {error}", "place": reports.place_of(frames)})
         sys.exit(1)
     worker.run()

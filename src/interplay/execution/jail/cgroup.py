@@ -1,44 +1,64 @@
-"""A control group (cgroups v2) for the jobs of one worker: the kernel itself counts their memory and processes.
+"""Control groups (cgroups v2): the kernel itself counts the memory and the processes of a job.
 
 It also counts memory that belongs to no process: buffers of sockets and pipes, pages that only the kernel uses, and
 files in memory. It needs a group that this user may divide, with the controllers `memory` and `pids`: any group above
 our own that was given to us (systemd gives one to every user's session) or, for root, the machine's group. If there is
-no such group, the supervisor checks the processes instead (`processes.py`).
+no such group, the processes are checked instead (`processes.py`).
+
+Standard library only, and complete in one file, because workers of outside programs import it too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import time
-
-from interplay.execution.jail.syscall import fork
 
 CONTROLLERS = ("memory", "pids")
 OVERHEAD = 32.0  # megabytes for process 1 of the job and for the kernel's data about its processes
 OURS = 2  # processes that are not the program's own: init, and the first process of the program
-WRITTEN = ("cgroup.procs", "memory.max", "memory.oom.group", "pids.max")
+WRITTEN = ("memory.max", "memory.oom.group", "pids.max", "cgroup.procs")
+READ = ("memory.events", "pids.events", "cgroup.events")
 LATER = ("memory.swap.max", "cgroup.kill")  # files that older kernels do not have
+PREFIX = "interplay-"
+OLD = 60.0  # seconds after which a group that nobody has locked counts as left behind
 
 
 class Cgroup:
-    """Its files are opened before the process is isolated, because afterwards their paths cannot be reached."""
+    """Its files are opened before the process is isolated, because afterwards their paths cannot be reached. While one
+    of them is open in any process, the group is locked, and nobody sweeps it away."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.files = {name: os.open(f"{path}/{name}", os.O_WRONLY | os.O_CLOEXEC) for name in WRITTEN}
-        for name in LATER:
-            with contextlib.suppress(OSError):
+        self.files: dict[str, int] = {}
+        try:
+            for name in WRITTEN:
                 self.files[name] = os.open(f"{path}/{name}", os.O_WRONLY | os.O_CLOEXEC)
-        for name in ("memory.events", "pids.events", "cgroup.events"):
-            self.files[name] = os.open(f"{path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            for name in READ:
+                self.files[name] = os.open(f"{path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            for name in LATER:
+                with contextlib.suppress(OSError):
+                    self.files[name] = os.open(f"{path}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+            self.lock(fcntl.LOCK_SH)
+        except OSError:
+            self.close()
+            raise
+
+    def lock(self, how: int) -> None:
+        fcntl.flock(self.files["cgroup.events"], how | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        for fd in self.files.values():
+            os.close(fd)
+        self.files.clear()
 
     def _write(self, name: str, value: int) -> None:
         os.pwrite(self.files[name], str(value).encode(), 0)
 
     def _count(self, name: str, key: str) -> int:
-        words = os.pread(self.files[name], 4096, 0).split()
-        return int(dict(zip(words[::2], words[1::2], strict=False)).get(key.encode(), 0))
+        lines = os.pread(self.files[name], 4096, 0).decode().splitlines()
+        return next((int(line.split()[1]) for line in lines if line.split()[0] == key), 0)
 
     def limit(self, memory_mb: float, processes: int) -> None:
         """Set the limits for the next job and forget the counts of earlier jobs."""
@@ -68,24 +88,51 @@ class Cgroup:
         return not self._count("cgroup.events", "populated")
 
     def remove(self) -> None:
+        """End what is left in the group and remove it."""
         with contextlib.suppress(OSError):
             self.kill(5.0)
             os.rmdir(self.path)
+        self.close()
 
 
-def make_cgroup() -> tuple[Cgroup | None, str]:
-    """Make our own group, or return the reason why this is not possible."""
+def find_place() -> tuple[str, str]:
+    """The path of a group in which we can make groups, or an empty path and the reason why there is none."""
     try:
         mount, here = _own()
     except (OSError, ValueError) as error:
-        return None, f"cgroups v2 are not mounted ({error})"
+        return "", f"cgroups v2 are not mounted ({error})"
     reason = "no control group above this process may be divided by this user with the controllers memory and pids"
     while True:
-        if (made := _divided(here, here == mount)) is not None:
-            return made, ""
+        if _divides(here, here == mount):
+            sweep(here)
+            return here, ""
         if here == mount or _limited(here):  # never leave a group with a limit that somebody set for us
-            return None, reason
+            return "", reason
         here = os.path.dirname(here)
+
+
+def make_cgroup(place: str) -> Cgroup:
+    path = f"{place}/{PREFIX}{os.urandom(8).hex()}"
+    os.mkdir(path)
+    try:
+        return Cgroup(path)
+    except OSError:
+        os.rmdir(path)
+        raise
+
+
+def sweep(place: str) -> None:
+    """Remove the groups that killed processes left behind. Their locks went with the processes."""
+    for entry in os.scandir(place):
+        with contextlib.suppress(OSError):
+            if entry.name.startswith(PREFIX) and time.time() - entry.stat().st_mtime > OLD:
+                left = Cgroup(entry.path)
+                try:
+                    left.lock(fcntl.LOCK_EX)
+                except BlockingIOError:
+                    left.close()
+                else:
+                    left.remove()
 
 
 def _own() -> tuple[str, str]:
@@ -112,27 +159,23 @@ def _limited(path: str) -> bool:
         return False
 
 
-def _divided(path: str, top: bool) -> Cgroup | None:
-    made = f"{path}/interplay-{os.getpid()}"
-    try:
-        os.mkdir(made)
-    except OSError:
-        return None
+def _divides(path: str, top: bool) -> bool:
+    """Whether we can make a group in this one and move a process of ours into it."""
+    if top:  # only the topmost group may have processes itself and give its parts these controllers
+        with contextlib.suppress(OSError), open(f"{path}/cgroup.subtree_control", "w") as file:
+            file.write(" ".join(f"+{name}" for name in CONTROLLERS))
     with contextlib.suppress(OSError):
-        if top and not os.path.exists(f"{made}/memory.max"):  # only the topmost group may have processes itself
-            with open(f"{path}/cgroup.subtree_control", "w") as file:
-                file.write(" ".join(f"+{name}" for name in CONTROLLERS))
-        cgroup = Cgroup(made)
-        if _enters(cgroup):
-            return cgroup
-    with contextlib.suppress(OSError):
-        os.rmdir(made)
-    return None
+        made = make_cgroup(path)
+        try:
+            return _enters(made)
+        finally:
+            made.remove()
+    return False
 
 
 def _enters(cgroup: Cgroup) -> bool:
     """Whether one of our processes can be moved into the group."""
-    child = fork()
+    child = os.fork()
     if child == 0:
         code = 1
         try:

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 
-from interplay.execution.jail.cgroup import make_cgroup
+from interplay.execution.jail.cgroup import find_place, make_cgroup
 from interplay.execution.jail.folder import remove
 from interplay.execution.jail.processes import end_all
 from interplay.execution.jail.syscall import LIBC, SET_SUBREAPER, fork
@@ -24,7 +24,8 @@ def main(text: str) -> None:
     options = json.loads(text)
     channel = socket.socket(fileno=options["channel"])
     LIBC.prctl(SET_SUBREAPER, 1, 0, 0, 0)
-    cgroup, _ = make_cgroup()
+    place, _ = find_place()
+    cgroup = make_cgroup(place) if place else None
     zygote = fork()
     if zygote == 0:
         code = 1

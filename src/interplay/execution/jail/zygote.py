@@ -77,6 +77,7 @@ def run_zygote(channel: socket.socket, options: dict[str, str], packages: Sequen
     except (JailError, OSError) as error:
         send(channel, {"trouble": str(error)})
         return
+    LIBC.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # again: the kernel forgot it when this process changed its user
     gc.collect()
     gc.freeze()
     gc.disable()

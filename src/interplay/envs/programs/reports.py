@@ -1,0 +1,50 @@
+"""What a run of an outside program says about its end. Standard library only: `worker.py` imports it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def place_of(frames: Sequence[tuple[str, int | None]]) -> str:
+    """The innermost line that is not of a library, as file:line."""
+    own = [f for f in frames if "site-packages" not in f[0] and "/lib/python" not in f[0]]
+    own = [f for f in own if os.path.dirname(f[0]) != HERE]
+    found = own or frames
+    return f"{found[-1][0]}:{found[-1][1]}" if found else "an unknown place"
+
+
+def told_by(data: bytes) -> dict:
+    """What a run said about its end. It may have done what a model wrote, so only the known form is believed: a run
+    cannot speak for another run, end this process, or call its own failure one of the machinery."""
+    try:
+        said = json.loads(data)
+        if "crash" in said:
+            return {"crash": {name: str(said["crash"][name])[:500] for name in ("kind", "words", "place")}}
+        return {"result": said["result"], "imported": [str(name) for name in said["imported"]]}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {"crash": {"kind": "UnreadableResult", "words": "its result is no JSON", "place": "an unknown place"}}
+
+
+def text_of(how: dict) -> str:
+    """A report inside the line that is told. The result can be nested too deeply to be read, and the number of the run
+    must be read all the same."""
+    try:
+        return json.dumps(how)
+    except RecursionError:
+        return "["
+
+
+def crash_of(code: int, err: str) -> dict[str, str]:
+    """From a traceback on standard error, where there is one."""
+    lines = [line for line in err.strip().splitlines() if line.strip()]
+    frames = [(m[1], int(m[2])) for m in _PLACE.finditer(err)]
+    kind, _, words = (lines[-1] if lines else "").partition(":")
+    if not frames or not re.fullmatch(r"[\w.]+", kind):
+        kind, words = f"exit code {code}", lines[-1] if lines else ""
+    return {"kind": kind.rpartition(".")[2], "words": words.strip()[:500], "place": place_of(frames)}
