@@ -4,8 +4,8 @@ Each recipe is rehearsed by `interplay train RECIPE --dry-run --memory --time --
 steps, scaled up to the whole recipe. Where there is no GPU, recipes with real models are not timed; their memory is
 estimated for a GPU. On a GPU the estimate includes the key-value cache; on a CPU it does not, because memory is taken
 only as it is used. The table is Markdown. A recipe that cannot run here (a model, data, a server or a package is
-missing) is listed with the reason. With --json, results are kept in a file, and recipes that are already in it are not
-run again.
+missing) is listed with the reason. `--seconds 0` times nothing and only estimates memory. With --json, results are kept
+in a file, and recipes that are already in it are not run again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_GPU = "needs a GPU; not timed here"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="recipes such as tictactoe/demo; default: all")
-    parser.add_argument("--seconds", type=float, default=90.0, help="limit for one recipe")
+    parser.add_argument("--seconds", type=float, default=90.0, help="limit for one recipe; 0: estimate its memory only")
     parser.add_argument("--total", type=float, default=1e9, help="begin no recipe after this many seconds")
     parser.add_argument("--json", type=Path, help="file of results, read and written")
     given = parser.parse_args()
@@ -59,6 +59,8 @@ def rehearsed(path: Path, seconds: float) -> dict[str, Any]:
 
     if not torch.cuda.is_available() and not tiny(path):
         return estimated(path, NO_GPU, "device=cuda")
+    if seconds <= 0:
+        return estimated(path, "not timed")
     try:
         return _dry_run(path, seconds)
     except subprocess.TimeoutExpired:

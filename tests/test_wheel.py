@@ -21,6 +21,7 @@ def test_recipes_of_the_package_are_found_in_any_folder(tmp_path: Path, monkeypa
     assert load("recipes/tictactoe/demo.toml", ["seed=4"]).seed == 4
     with pytest.raises(ConfigError, match=r"dmeo.toml' does not exist.* mean 'recipes/tictactoe/demo.toml'"):
         load("recipes/tictactoe/dmeo.toml")
+    (tmp_path / "mine.toml").write_text("")  # files beside do not hide the recipes of the package
     for short in ("demo", "tictactoe/demo", "demo.toml"):
         with pytest.raises(ConfigError, match=rf"'{short}' does not exist.* known: recipes/tictactoe/demo.toml\."):
             load(short)

@@ -30,3 +30,13 @@ def test_a_recipe_that_is_refused_is_listed_with_its_sentence(tmp_path: Path) ->
     recipe.write_text('name = "wrong"\n[env]\nname = "tictacto"\n')
     found = MODULE["rehearsed"](recipe, 60.0)
     assert "policies" in found["why"] or "Did you mean" in found["why"]
+
+
+def test_without_time_only_the_memory_is_estimated() -> None:
+    found = MODULE["rehearsed"](MODULE["recipes"]()["matrix/grpo"], 0.0)
+    assert found["untimed"] == "not timed" and found["steps"] == 30 and found["needed"] > 1 << 20
+
+
+def test_every_recipe_is_on_the_page_of_time_and_memory() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert [name for name in MODULE["recipes"]() if f"`{name}`" not in page] == []

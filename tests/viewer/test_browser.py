@@ -15,6 +15,10 @@ from typing import Any
 import pytest
 from written import PICTURE, WHOLE, add_step, group_episodes, illegal, recipe, write_run
 
+from interplay.evaluation.ablation import Change
+from interplay.evaluation.budget import Matched, TaskBudget, Way
+from interplay.evaluation.intervals import Estimate
+from interplay.evaluation.suite import Report
 from interplay.types import Level, Reward, Rewards
 from interplay.viewer import server
 
@@ -23,7 +27,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium")
 LEAGUE = {
     "league/score/player/player@start": 0.7, "league/score/player/player@5": 0.4, "league/chance/player/player@5": 0.6,
-    "league/size": 2.0, "league/rating/player": 0.5,
+    "league/size": 2.0, "league/rating/player": 0.5, "player/gap_mean": 3.4e-7,
 }  # fmt: skip
 
 
@@ -42,7 +46,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     metrics = folder / "groups" / "metrics.jsonl"
     more = ", ".join(f'"{name}": {value}' for name, value in LEAGUE.items())
     metrics.write_text(metrics.read_text().replace("}\n", f", {more}}}\n"))
+    (folder / "groups" / "eval").mkdir()
+    (folder / "groups" / "eval" / "eval.json").write_text(json.dumps(measured().to_json()))
     return folder
+
+
+def measured() -> Report:
+    """An evaluation with each kind of ablation."""
+    half = Estimate(0.5, 0.25, 0.75)
+    change = Change("X = base", "team", {}, 8, half, half, Estimate(0.125, -0.05, 0.3), None)
+    ways = [Way("team", half, half, 40.0, 40.0, 1.0, None), Way("one agent, longer", half, half, 40.0, 31.5, 1.0, half)]
+    budget = Matched("X", "player", ways, [TaskBudget("task-1", 40, 31, 40)])
+    return Report("r", "tictactoe", {}, "test", [0], 8, 1, 1.0, False, [], [], [change], [], budget)
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +149,31 @@ def test_every_page_draws(seen: Seen) -> None:
     assert "task-2" in seen.show("/run/tree/task?id=task-2", "table.episodes")
     differs = seen.show("/compare?runs=tree,groups", "table.list")
     assert "algorithm.name" in differs and "train.steps" not in differs
+
+
+def test_the_evaluation_shows_every_ablation_with_its_interval(seen: Seen) -> None:
+    told = seen.show("/run/groups/evaluation", "table.budget")
+    assert "one agent, longer\t50.0%\t40\t31.5\t1\t+50 +25 to +75" in told
+    assert "X = base\tteam\t50.0%\t+12.5 −5 to +30\t8" in told
+
+
+def test_the_labels_of_a_chart_are_not_cut(seen: Seen) -> None:
+    seen.show("/run/groups?find=gap_mean", ".chart canvas")
+    drawn = """c => { const all = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, left = [];
+        for (let y = 0; y < c.height; y++) left.push(all[4 * y * c.width + 3]);
+        return [Math.max(...left), all.some(v => v > 0)]; }"""
+    edge, something = seen.page.eval_on_selector(".chart canvas", drawn)
+    assert something and edge == 0
+
+
+def test_tokens_begin_with_a_trained_turn_and_their_colour_is_in_the_address(seen: Seen) -> None:
+    seen.show("/run/tree/episode?step=4&id=task-90%230&view=tokens", ".tokens span")  # its first turn was not trained
+    assert seen.page.input_value(".tools select") == "advantage"
+    seen.page.select_option(".tools select", "entropy")
+    seen.page.wait_for_url("**&colour=entropy")
+    seen.page.reload()
+    seen.page.wait_for_selector(".tokens span")
+    assert seen.page.input_value(".tools select") == "entropy"
 
 
 def test_runs_that_differ_only_in_their_seed_are_one_curve_with_an_interval(seen: Seen, runs: Path) -> None:

@@ -192,11 +192,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             raise ConfigError(
                 f"folder '{path}' has no run.json; expected the folder of a run that interplay train started."
             )
-        beside = [*file.parent.glob("*.toml"), *(p.parent for p in file.parent.glob("*/run.json"))]
-        found = beside or [*Path("recipes").glob("*/*.toml")] or [*_PACKAGED.glob("*/*.toml")]
-        near = [str("recipes" / p.relative_to(_PACKAGED) if p.is_relative_to(_PACKAGED) else p) for p in found]
-        ends = [name for name in near if name.removesuffix(".toml").endswith(f"/{str(path).removesuffix('.toml')}")]
-        near = ends or (near if len(near) < 20 else difflib.get_close_matches(str(path), near, n=8, cutoff=0))
+        near = _near(str(path), file.parent)
         raise ConfigError(
             f"recipe '{path}' does not exist; expected a TOML file or a run folder, {did_you_mean(str(path), near)}"
         )
@@ -208,6 +204,23 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     except (json.JSONDecodeError, KeyError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"recipe '{path}' is not a valid recipe file: {error}.") from None
     return parse(data, overrides)
+
+
+def _short(file: Path) -> str:
+    """The name under which a recipe is found: one of the package is `recipes/ENV/NAME.toml` in any folder."""
+    return str("recipes" / file.relative_to(_PACKAGED) if file.is_relative_to(_PACKAGED) else file)
+
+
+def _near(path: str, folder: Path) -> list[str]:
+    """The recipes and runs that somebody may have meant by a path that does not exist."""
+    packaged = [*_PACKAGED.glob("*/*.toml")]
+    beside = [*folder.glob("*.toml"), *(p.parent for p in folder.glob("*/run.json"))]
+    found = beside or [*Path("recipes").glob("*/*.toml")] or packaged
+    names = [_short(p) for p in found]
+    ends = {name for name in map(_short, found + packaged) if name.endswith(f"/{path.removesuffix('.toml')}.toml")}
+    if ends:
+        return sorted(ends)
+    return names if len(names) < 20 else difflib.get_close_matches(path, names, n=8, cutoff=0)
 
 
 def parse(data: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:

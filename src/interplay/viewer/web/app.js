@@ -32,7 +32,7 @@ function firstTheme() {
   return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
-const KEYS = [["j, k", "next, previous episode"], ["1 to 4", "play, tree, tokens, group"], ["/", "search"], ["c", "compare the chosen runs"], ["g", "list of runs"], ["t", "light or dark"], ["Escape", "close"], ["?", "these keys"]];
+const KEYS = [["j, k", "next, previous episode"], ["1 to 4", "play, tree, tokens, group"], ["/", "search"], ["c", "compare the chosen runs"], ["a, b, =, n", "label a pair: A, B, no difference, skip"], ["g", "list of runs"], ["t", "light or dark"], ["Escape", "close"], ["?", "these keys"]];
 
 function App() {
   const { parts, query } = useRoute();

@@ -32,6 +32,15 @@ function labels(_, ticks) {
   return ticks.map((t) => (digits > 0 && digits < 7 ? t.toFixed(digits).replace("-", "−") : num(t)));
 }
 
+// The width of the y axis: its longest label has room. The last size is kept after the first round, as uPlot asks for it again.
+function widest(plot, texts, i, round) {
+  const axis = plot.axes[i];
+  if (round > 1) return axis._size;
+  plot.ctx.font = axis.font[0];
+  const needed = Math.max(0, ...(texts || []).map((text) => plot.ctx.measureText(text || "").width)) / devicePixelRatio;
+  return Math.ceil(Math.max(42, needed + axis.gap + 4));
+}
+
 // series: [{name, values, colour?, low?, high?}] over `steps`; values may have gaps. Between low and high a band is drawn.
 const STEPS = [1, 2, 5].flatMap((n) => [0, 1, 2, 3, 4, 5, 6].map((p) => n * 10 ** p)).sort((a, b) => a - b); // steps are whole numbers
 export function Chart({ title, steps, series, smoothing = 0, height = 170, note }) {
@@ -49,7 +58,7 @@ export function Chart({ title, steps, series, smoothing = 0, height = 170, note 
       });
       legend.current.querySelector("em").textContent = at === null ? "" : `step ${steps[at]}`;
     };
-    const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 42 };
+    const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const banded = drawn.filter((s) => s.low);
     // The curves decide the y axis, with more room for bands: the interval of two seeds can be ten times as wide as they are apart.
     const edge = { auto: false, stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
@@ -57,7 +66,7 @@ export function Chart({ title, steps, series, smoothing = 0, height = 170, note 
     const plot = new window.uPlot({
       width: box.clientWidth || 300, height, cursor: { sync: { key: "steps" }, points: { size: 6 }, drag: { x: true, y: false } },
       legend: { show: false }, scales: { x: { time: false }, y: { range: banded.length ? roomy : wide } },
-      axes: [{ ...axis, size: 24, gap: 2, incrs: STEPS }, { ...axis, values: labels }],
+      axes: [{ ...axis, size: 24, gap: 2, incrs: STEPS }, { ...axis, size: widest, values: labels }],
       series: [{}, ...drawn.map((s, i) => ({
         label: s.name, stroke: resolved(s.colour), width: 1.6, spanGaps: true, dash: i >= 8 ? [5, 3] : undefined,
         points: { show: s.values.filter((v) => v !== null).length < 40, size: 4, fill: resolved(s.colour) },

@@ -12,7 +12,7 @@ export function Episode({ run, query }) {
   const at = { step: query.step, id: query.id, source: query.source };
   const { data, error } = useAnswer(`run/${run}/episode`, at, run);
   const view = query.view || "talk";
-  const near = (place) => place && go(["run", run, "episode"], { ...place, source: query.source, view: query.view });
+  const near = (place) => place && go(["run", run, "episode"], { ...place, source: query.source, view: query.view, colour: query.colour });
   const show = (name) => adjust({ view: name, explain: "" });
   useKeys({
     j: () => near(data?.next), k: () => near(data?.previous), Escape: () => adjust({ explain: "" }),

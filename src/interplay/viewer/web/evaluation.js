@@ -49,7 +49,22 @@ function Suite({ found }) {
       <td><button class="link" onClick=${() => show(open === i ? null : i)}>tasks</button></td></tr>
       ${open === i && html`<tr><td colspan="10"><${Tasks} tasks=${r.tasks} /></td></tr>`}`)}</tbody></table></div>
     ${found.results.some((r) => Object.keys(r.pass_at_k || {}).length > 1) && html`<h3>pass@k</h3><table class="list"><tbody>${found.results.map((r) => html`<tr><td>${plain(r.policy)} against ${plain(r.opponent)}, ${plain(r.role)}</td>${Object.entries(r.pass_at_k).map(([k, e]) => html`<td class="n">k = ${k}: <b>${percent(e.value)}</b> <small class="soft">${percent(e.low)} to ${percent(e.high)}</small></td>`)}</tr>`)}</tbody></table>`}
-    ${["swap", "without"].map((kind) => found[kind]?.length > 0 && html`<h3>${kind === "swap" ? "Policies in each other's roles" : "Each agent replaced"}</h3><table class="list"><tbody>${found[kind].map((c) => html`<tr><td>${plain(c.what ?? JSON.stringify(c.seats ?? ""))}</td><td class="n"><b>${percent(c.won?.value)}</b></td><td class="n">drop ${percent(c.won_drop?.value)}</td></tr>`)}</tbody></table>`)}`;
+    ${found.budget && html`<${Budget} found=${found.budget} />`}
+    ${Object.entries(CHANGES).map(([kind, title]) => found[kind]?.length > 0 && html`<h3>${title}</h3><div class="scroll"><table class="list"><thead><tr><th>change</th><th>against</th><th class="n">success</th><th class="n">drop (95%)</th><th class="n">games</th></tr></thead>
+      <tbody>${found[kind].map((c) => html`<tr><td>${plain(c.what)}</td><td>${plain(c.opponent)}</td><td class="n"><b>${percent(c.won.value)}</b></td><td class="n"><${Points} found=${c.won_drop} /></td><td class="n">${c.games}</td></tr>`)}</tbody></table></div>`)}`;
+}
+
+const CHANGES = { without: "Each agent replaced", mute: "Each channel muted", swap: "Policies in each other's roles" };
+
+// A difference of two shares in percentage points, with its interval.
+const points = (v) => signed(Math.round(1000 * v) / 10);
+const Points = ({ found }) => found ? html`<b>${points(found.value)}</b> <small class="soft">${points(found.low)} to ${points(found.high)}</small>` : "–";
+
+function Budget({ found }) {
+  return html`<h3>One agent with the tokens of the team</h3>
+    <p class="soft">${plain(found.policy)} as ${plain(found.role)}; ${found.tasks.length} tasks. Budget, used and episodes are means per task.</p>
+    <div class="scroll"><table class="list budget"><thead><tr><th>who</th><th class="n">success</th><th class="n">budget</th><th class="n">used</th><th class="n">episodes</th><th class="n">team ahead (95%)</th></tr></thead>
+    <tbody>${found.ways.map((w) => html`<tr><td>${plain(w.name)}</td><td class="n"><b>${percent(w.won.value)}</b></td><td class="n">${num(w.budget)}</td><td class="n">${num(w.used)}</td><td class="n">${num(w.episodes)}</td><td class="n"><${Points} found=${w.gap} /></td></tr>`)}</tbody></table></div>`;
 }
 
 const Tasks = ({ tasks }) => html`<div class="scroll tall"><table class="list"><thead><tr><th>task</th><th class="n">won</th><th class="n">score</th><th class="n">tokens</th><th class="n">turns</th></tr></thead><tbody>${[...tasks].sort((a, b) => a.score - b.score).slice(0, 500).map((t) => html`<tr><td>${plain(t.task)}</td><td class="n">${t.won} of ${t.games}</td><td class="n">${num(t.score)}</td><td class="n">${num(t.tokens)}</td><td class="n">${num(t.turns)}</td></tr>`)}</tbody></table></div>`;

@@ -2,10 +2,10 @@
 import { useState } from "preact/hooks";
 import { Chart } from "viewer/charts.js";
 import { Empty, Fault, Long, Messages, Waiting, html, num, plain } from "viewer/parts.js";
-import { useKeys } from "viewer/route.js";
+import { adjust, useKeys } from "viewer/route.js";
 import { exported, send, useAnswer } from "viewer/store.js";
 
-export function Judge({ run, about }) {
+export function Judge({ run, about, query }) {
   const { data: metrics } = useAnswer(`run/${run}/metrics`, {}, run);
   const names = metrics ? Object.keys(metrics.columns).filter((k) => k.startsWith("judge/")) : [];
   const judges = [...new Set(names.map((k) => k.split("/")[1]))];
@@ -13,7 +13,7 @@ export function Judge({ run, about }) {
     ${about.can.judges && html`${judges.length > 0 && html`<h2>Judges of this run</h2>`}<div class="charts">${judges.flatMap((judge) => scales(names.filter((k) => k.split("/")[1] === judge), metrics).map(([small, kept]) => html`<${Chart} title=${small ? judge : `${judge}: counts`} steps=${metrics.steps}
       series=${kept.map((k) => ({ name: k.split("/").slice(2).join("/"), values: metrics.columns[k] }))}
       note=${small ? "coverage: answers that could be read; flips: verdicts that changed with the order; audit/…: how often the judge preferred a reply that was changed for the worse." : undefined} />`))}</div>
-      <${Gold} run=${run} />
+      <${Gold} run=${run} gold=${query.gold || ""} />
       <h2>What judges said</h2><${Verdicts} run=${run} />`}
     ${!exported && html`<${Labelling} run=${run} />`}</section>`;
 }
@@ -35,13 +35,12 @@ function Verdicts({ run }) {
 }
 
 // Two episodes of one task that a judge orders in one way, and a gold reward in the other.
-function Gold({ run }) {
-  const [gold, choose] = useState("");
+function Gold({ run, gold }) {
   const { data, error } = useAnswer(`run/${run}/disagreements`, { gold }, run);
   if (!data) return html`<${Waiting} error=${error} />`;
   if (!data.components.length) return html`<h2>Disagreement with gold</h2><${Empty}>No other reward is recorded that a judge could be compared with.<//>`;
   return html`<h2>Disagreement with gold</h2>
-    <div class="tools"><label>gold <select value=${gold} disabled=${Boolean(exported)} onChange=${(e) => choose(e.target.value)}><option value="">as in the recipe</option>${data.components.map((c) => html`<option value=${c} selected=${c === gold}>${plain(c)}</option>`)}</select></label>
+    <div class="tools"><label>gold <select value=${gold} disabled=${Boolean(exported)} onChange=${(e) => adjust({ gold: e.target.value })}><option value="">as in the recipe</option>${data.components.map((c) => html`<option value=${c} selected=${c === gold}>${plain(c)}</option>`)}</select></label>
       <span class="soft">Every two episodes of one task and role, among the latest ${data.episodes}.</span></div>
     <p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${j.gold === null ? "the recipe names no gold for it (judges.NAME.audit.gold); choose one above" : j.pairs ? `orders ${j.same} of ${j.pairs} pairs as ${plain(j.gold)} does, ${j.pairs - j.same - j.tied} the other way; ${j.tied} ties` : `no two episodes are scored by it and by ${plain(j.gold)}`}</span>`)}</p>
     ${data.rows.map((row) => html`<article class="turn judge"><header><b>${plain(row.judge)}</b> <span class="soft">against ${plain(row.gold)}, ${plain(row.replies[0].role)}</span></header>

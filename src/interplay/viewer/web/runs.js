@@ -45,7 +45,7 @@ export function Compare({ query }) {
   const keys = (query.runs || "").split(",").filter(Boolean).map(decoded);
   return html`<main>
     <header class="page"><div><h1>Compare</h1><p>${keys.map((key) => html`<a class="chip" href=${link(["run", key])}>${plain(key)}</a>`)}</p></div></header>
-    ${keys.length ? html`<${Overlay} keys=${keys} joined=${query.seeds === "together"} /><${Differences} keys=${keys} />` : html`<${Empty}>Choose runs in the list of runs.<//>`}
+    ${keys.length ? html`<${Overlay} keys=${keys} joined=${query.seeds === "together"} wanted=${query.find || ""} /><${Differences} keys=${keys} />` : html`<${Empty}>Choose runs in the list of runs.<//>`}
   </main>`;
 }
 
@@ -54,9 +54,8 @@ function useAll(keys, question) {
   return keys.map((key) => useAnswer(`run/${key}/${question}`, {}, key));
 }
 
-function Overlay({ keys, joined }) {
+function Overlay({ keys, joined, wanted }) {
   const found = useAll(keys, "metrics"), about = useAll(keys, "about");
-  const [wanted, find] = useState("");
   const [smoothing, smooth] = useState(0);
   const failed = [...found, ...about].find((x) => x.error);
   if (found.some((x) => !x.data) || about.some((x) => !x.data)) return html`<${Waiting} error=${failed?.error} />`;
@@ -72,7 +71,7 @@ function Overlay({ keys, joined }) {
     .filter(({ line, group }) => (wanted ? line.key.toLowerCase().includes(wanted.toLowerCase())
       : ["Reward", "Evaluation", "Learning"].includes(group)));
   return html`<section><${Latest} rows=${rows} column=${column} names=${names} />
-    <div class="tools"><h2>Curves</h2><${Search} label="Find a metric" value=${wanted} onInput=${find} /><${Smooth} value=${smoothing} onInput=${smooth} />
+    <div class="tools"><h2>Curves</h2><${Search} label="Find a metric" value=${wanted} onInput=${(text) => adjust({ find: text })} /><${Smooth} value=${smoothing} onInput=${smooth} />
       ${same.some((runs) => runs.length > 1) && html`<label class="soft"><input type="checkbox" checked=${joined} onChange=${() => adjust({ seeds: joined ? "" : "together" })} /> seeds together: the mean of runs that differ only in their seed, with its 95% interval</label>`}</div>
     <div class="charts">${charts.slice(0, 60).map(({ line }) => html`<${Chart} key=${line.key} title=${line.key} steps=${steps} smoothing=${smoothing}
       series=${drawn(line.key).filter((s) => s.values.some((v) => v !== null))} />`)}</div></section>`;

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { TurnChoice } from "viewer/group.js";
 import { Empty, Fault, Waiting, diverging, html, num, plain, sequential, signed } from "viewer/parts.js";
+import { adjust } from "viewer/route.js";
 import { useAnswer } from "viewer/store.js";
 
 const MEASURES = {
@@ -16,15 +17,14 @@ const MEASURES = {
 
 export function Tokens({ run, query, data }) {
   const turns = data.turns.filter((t) => t.tokens > 0);
-  const turn = turns.some((t) => t.id === query.turn) ? query.turn : (turns.find((t) => t.kept) || turns[0])?.id;
+  const turn = turns.some((t) => t.id === query.turn) ? query.turn : (turns.find((t) => t.kept && t.advantage !== null) || turns.find((t) => t.kept) || turns[0])?.id;
   const { data: found, error } = useAnswer(turn ? `run/${run}/tokens` : null, { step: query.step, id: query.id, source: query.source, turn }, run);
-  const [measure, choose] = useState("advantage");
   const [prompt, show] = useState(false);
   if (!turn) return html`<${Empty}>No tokens of this episode were recorded: bots and remote models have none.<//>`;
   const known = found ? Object.keys(MEASURES).filter((m) => found.samples.some((s) => s.ids.some((_, i) => MEASURES[m].of(s, i) !== null && MEASURES[m].of(s, i) !== undefined))) : [];
-  const shown = known.includes(measure) ? measure : known[0] || "logprob";
+  const shown = known.includes(query.colour) ? query.colour : known[0] || "logprob";
   return html`<${TurnChoice} turns=${turns.filter((t) => t.kept || t.id === turn)} at=${turn} />
-    <div class="tools"><label>colour <select value=${shown} onChange=${(e) => choose(e.target.value)}>${known.map((m) => html`<option value=${m} selected=${m === shown}>${MEASURES[m].name}</option>`)}</select></label>
+    <div class="tools"><label>colour <select value=${shown} onChange=${(e) => adjust({ colour: e.target.value })}>${known.map((m) => html`<option value=${m} selected=${m === shown}>${MEASURES[m].name}</option>`)}</select></label>
       <label class="soft"><input type="checkbox" checked=${prompt} onChange=${() => show(!prompt)} /> show the prompt</label>
       <span class="soft">${MEASURES[shown].about}</span></div>
     ${!found ? html`<${Waiting} error=${error} />` : found.samples.map((s, n) => html`<${SampleTokens} key=${s.id} sample=${s} n=${n} of=${found.samples.length} measure=${MEASURES[shown]} prompt=${prompt} />`)}`;

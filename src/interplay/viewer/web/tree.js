@@ -1,12 +1,11 @@
 // The candidates of each decision, from left to right; the kept line runs through them.
-import { useState } from "preact/hooks";
 import { Advantage, Empty, Long, Rewards, diverging, hue, html, num, plain, signed } from "viewer/parts.js";
 import { adjust } from "viewer/route.js";
 
 const WIDE = 148, TALL = 40, GAP = 46, TOP = 34;
 
 export function Tree({ query, data, roles, to, most }) {
-  const [colour, choose] = useState("advantage");
+  const colour = query.colour === "return" ? "return" : "advantage";
   const decisions = [...new Set(data.turns.map((t) => t.decision))].sort((a, b) => a - b);
   const columns = decisions.map((d) => data.turns.filter((t) => t.decision === d)
     .sort((a, b) => roles.indexOf(a.role) - roles.indexOf(b.role) || a.candidate - b.candidate));
@@ -18,7 +17,7 @@ export function Tree({ query, data, roles, to, most }) {
   const place = (i, j) => [i * (WIDE + GAP), TOP + j * TALL + ((rows - columns[i].length) * TALL) / 2];
   const fill = (t) => (colour === "advantage" ? diverging(t.advantage, most) : diverging(t.outlook, widest));
   const at = data.turns.find((t) => t.id === query.turn) || data.turns.find((t) => t.kept);
-  return html`<div class="tools"><label>colour <select value=${colour} onChange=${(e) => choose(e.target.value)}><option value="advantage">advantage</option><option value="return">return</option></select></label>
+  return html`<div class="tools"><label>colour <select value=${colour} onChange=${(e) => adjust({ colour: e.target.value })}><option value="advantage">advantage</option><option value="return">return</option></select></label>
       <span class="soft">A bold frame is the line that was played. Red is below zero, blue above.</span></div>
     <div class="tree"><div class="scroll"><svg width=${width} height=${height}>
       ${columns.map((column, i) => i > 0 && columns[i - 1].map((from, k) => from.kept && column.map((to_, j) => {
