@@ -86,7 +86,7 @@ def gradients(
     model.requires_grad_(not lora)
     mixed = adapters(model) if lora else {}
     if sharded:
-        shard(model, "cpu")
+        shard(model, "cpu", keep=entropy > 0, frozen=False)
     mixer = AdapterMixer(model, mixed)
     wanted = examples()
     found = []
