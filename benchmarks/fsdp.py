@@ -10,11 +10,11 @@ A step is forward, loss, backward, clipping, optimiser and the host's work aroun
 tokens. Plain and sharded steps alternate in one process, and each line is the best of its repetitions. "kept" keeps
 gathered weights until they change, as a run with one rank or with train.gather = "step" does; the other lines gather a
 layer's weights each time it runs. With one rank, "full, kept" has all weights in one group, and "LoRA 16, kept" shards
-nothing, so for more ranks only the other lines say what sharding costs the host. "weights to files" gathers the whole weights and writes them to files (TMPDIR), as an
-update of an engine apart does. A line that fails prints its error, and the others still run. After --seconds no new
-line is begun.
+nothing, so only the other lines tell what sharding over several ranks costs the host. "weights to files" gathers the
+whole weights and writes them to files (TMPDIR), as an update of an engine apart does. A line that fails prints its
+error, and the others still run. After --seconds no new line is begun.
 
-"host" is the time of a step with as many layers, parameters and micro-batches, but with a width of 128 and sequences of
+"host" is the time of a step with as many layers, parameters and micro-batches, but with a width of 64 and sequences of
 16 tokens. A GPU has next to nothing to compute in it, so this is the time in which the host launches all work. It
 cannot be read off the large step, in which the host waits for the GPU: for the loss, for the norm, and when the queue
 of kernels is full. If it is well below the seconds of the large step, the GPU sets the speed. On a CPU, it is the CPU
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 import tempfile
@@ -52,6 +51,16 @@ from interplay.training.shards import shard
 from interplay.training.transfer import write_weights
 
 REPEATS = 4
+COLUMNS = {  # title, width, format
+    "plain_tokens_per_second": ("plain tokens/s", 16, ",.0f"),
+    "fsdp_tokens_per_second": ("FSDP2 tokens/s", 16, ",.0f"),
+    "share_percent": ("share %", 9, ".1f"),
+    "plain_seconds": ("plain s", 9, ".3f"),
+    "plain_host_seconds": ("host s", 8, ".3f"),
+    "fsdp_seconds": ("FSDP2 s", 9, ".3f"),
+    "fsdp_host_seconds": ("host s", 8, ".3f"),
+    "weights_seconds": ("weights to files s", 20, ".2f"),
+}
 KINDS = ("full", "full, kept", "full, recompute", "LoRA 16", "LoRA 16, kept")
 
 
@@ -70,7 +79,7 @@ def join(device: str) -> None:
 def narrow(device: str) -> PreTrainedModel:
     """As many layers and parameters as the 0.5B shape has, and next to nothing to compute."""
     torch.manual_seed(0)
-    small = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 2, "vocab_size": 256}
+    small = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2, "vocab_size": 256}
     model = Qwen2ForCausalLM(Qwen2Config(**{**QWEN["0.5B"], **small, "max_position_embeddings": 256}))
     model.config._attn_implementation = NAME
     return model.to(device=device, dtype=torch.bfloat16).eval()
@@ -138,14 +147,9 @@ def compare(what: str, shape: str, device: str, size: tuple[int, int, int], prof
 
 
 def show(what: str, line: dict[str, float]) -> None:
-    print(
-        f"{what:18}{line.get('plain_tokens_per_second', math.nan):16,.0f}"
-        f"{line.get('fsdp_tokens_per_second', math.nan):16,.0f}{line.get('share_percent', math.nan):7.1f}%"
-        f"{line.get('plain_seconds', math.nan):9.3f}{line['plain_host_seconds']:7.3f}"
-        f"{line.get('fsdp_seconds', math.nan):9.3f}{line['fsdp_host_seconds']:7.3f}"
-        f"{line.get('weights_seconds', math.nan):16.2f} s",
-        flush=True,
-    )
+    found = (f"{line[key]:{form}}" if key in line else "-" for key, (_, _, form) in COLUMNS.items())
+    widths = (width for _, width, _ in COLUMNS.values())
+    print(f"{what:18}" + "".join(f"{text:>{width}}" for text, width in zip(found, widths, strict=True)), flush=True)
 
 
 def main() -> None:
@@ -162,10 +166,7 @@ def main() -> None:
     join(device)
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}: {shape}, {dist.get_world_size()} rank(s) on {dist.get_backend()}")
-    print(
-        f"{'':18}{'plain tokens/s':>16}{'FSDP2 tokens/s':>16}{'share':>8}{'plain s':>9}{'host':>7}{'FSDP2 s':>9}"
-        f"{'host':>7}{'weights to files':>18}"
-    )
+    print(f"{'':18}" + "".join(f"{title:>{width}}" for title, width, _ in COLUMNS.values()))
     lines: list[dict[str, float | str]] = []
     failed = 0
     for what in KINDS:
