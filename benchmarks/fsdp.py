@@ -102,12 +102,8 @@ def host_seconds(what: str, device: str) -> dict[str, float]:
     """The host's seconds of a plain and of a sharded step, with 8 micro-batches of 4 sequences as in the large step."""
     clock = time.perf_counter if device == "cuda" else time.process_time
     batch = examples_of("a", 32, 4, 12, 256)
-    out = {}
-    for kind in ("plain", "fsdp"):
-        learner = learner_of(narrow(device), what, kind == "fsdp", 64)
-        found = [timed(partial(learner.step, batch, Objective(loss)), device, clock) for _ in range(REPEATS)]
-        out[kind] = min(found[1:])
-    return out
+    learners = {kind: learner_of(narrow(device), what, kind == "fsdp", 64) for kind in ("plain", "fsdp")}
+    return alternated({k: partial(x.step, batch, Objective(loss)) for k, x in learners.items()}, device, clock)
 
 
 def timed(work: Callable[[], object], device: str, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -118,19 +114,28 @@ def timed(work: Callable[[], object], device: str, clock: Callable[[], float] = 
     return clock() - began
 
 
+def alternated(
+    steps: dict[str, Callable[[], object]], device: str, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
+    """The best seconds of each kind of step. They alternate, and the first of each is not counted."""
+    seconds: dict[str, list[float]] = {kind: [] for kind in steps}
+    for _ in range(REPEATS):
+        for kind, step in steps.items():
+            seconds[kind].append(timed(step, device, clock))
+    return {kind: min(found[1:]) for kind, found in seconds.items()}
+
+
 def compare(what: str, shape: str, device: str, size: tuple[int, int, int], profiled: bool) -> dict[str, float]:
-    """Alternate plain and sharded steps; the first of each is not counted."""
+    """The speed of plain and sharded steps."""
     learners = {
         kind: learner_of(build(shape, device, torch.bfloat16), what, kind == "fsdp", 16_384)
         for kind in ("plain", "fsdp")
     }
     batch = examples_of("a", *size, learners["plain"].model.config.vocab_size)
-    steps = {kind: partial(learner.step, batch, Objective(loss)) for kind, learner in learners.items()}
-    seconds: dict[str, list[float]] = {kind: [] for kind in learners}
-    for _ in range(REPEATS):
-        for kind, step in steps.items():
-            seconds[kind].append(timed(step, device))
-    best = {kind: min(found[1:]) for kind, found in seconds.items()}
+    steps: dict[str, Callable[[], object]] = {
+        kind: partial(learner.step, batch, Objective(loss)) for kind, learner in learners.items()
+    }
+    best = alternated(steps, device)
     for kind, step in steps.items() if profiled else ():
         print(f"{what}, {kind}:\n{show_kernels(kernels(step, device))}")
     with tempfile.TemporaryDirectory() as folder:
