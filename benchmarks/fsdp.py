@@ -2,13 +2,23 @@
 
     torchrun --nproc-per-node=1 benchmarks/fsdp.py        one GPU: one rank on NCCL, Qwen2.5-0.5B shape, bf16
     python benchmarks/fsdp.py --quick                     a CPU: one rank on gloo, the tiny model (does it run)
+    python benchmarks/fsdp.py --host                      only the host's seconds, on a GPU or a CPU
     python benchmarks/fsdp.py --seconds 240 --json table.json
     python benchmarks/fsdp.py --profile                   also the kernels of a plain and of a sharded step
 
 A step is forward, loss, backward, clipping, optimiser and the host's work around them, over 32 sequences of 4,096
-tokens. Plain and sharded steps alternate in one process, and each line is the best of its repetitions. The last
-column gathers the whole weights and writes them to files (TMPDIR), as an update of an engine apart does. A line that
-fails prints its error, and the others still run. After --seconds no new line is begun.
+tokens. Plain and sharded steps alternate in one process, and each line is the best of its repetitions. "kept" keeps
+gathered weights until they change, as a run with one rank or with train.gather = "step" does; the other lines gather a
+layer's weights each time it runs. With one rank, "full, kept" has all weights in one group, and "LoRA 16, kept" shards
+nothing, so only the other lines tell what sharding over several ranks costs the host. "weights to files" gathers the
+whole weights and writes them to files (TMPDIR), as an update of an engine apart does. A line that fails prints its
+error, and the others still run. After --seconds no new line is begun.
+
+"host" is the time of a step with as many layers, parameters and micro-batches, but with a width of 64 and sequences of
+16 tokens. A GPU has next to nothing to compute in it, so this is the time in which the host launches all work. It
+cannot be read off the large step, in which the host waits for the GPU: for the loss, for the norm, and when the queue
+of kernels is full. If it is well below the seconds of the large step, the GPU sets the speed. On a CPU, it is the CPU
+time of this process, with the small computation.
 """
 
 from __future__ import annotations
@@ -21,23 +31,37 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from engine import build, sync
+from engine import QWEN, build, sync
 from kernels import kernels, show_kernels
 from learner import examples_of
+from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from interplay.algorithms import losses
 from interplay.config import TrainSection
+from interplay.models.attention import NAME
 from interplay.models.lora import new_adapter
-from interplay.training.learner import Loss, Objective
+from interplay.training.learner import Objective
 from interplay.training.local import LocalLearner
 from interplay.training.shards import shard
 from interplay.training.transfer import write_weights
 
 REPEATS = 4
+COLUMNS = {  # title, width, format
+    "plain_tokens_per_second": ("plain tokens/s", 16, ",.0f"),
+    "fsdp_tokens_per_second": ("FSDP2 tokens/s", 16, ",.0f"),
+    "share_percent": ("share %", 9, ".1f"),
+    "plain_seconds": ("plain s", 9, ".3f"),
+    "plain_host_seconds": ("host s", 8, ".3f"),
+    "fsdp_seconds": ("FSDP2 s", 9, ".3f"),
+    "fsdp_host_seconds": ("host s", 8, ".3f"),
+    "weights_seconds": ("weights to files s", 20, ".2f"),
+}
+KINDS = ("full", "full, kept", "full, recompute", "LoRA 16", "LoRA 16, kept")
 
 
 def join(device: str) -> None:
@@ -52,45 +76,85 @@ def join(device: str) -> None:
         dist.init_process_group(backend, init_method=f"file://{store}", rank=0, world_size=1)
 
 
-def learner_of(shape: str, device: str, what: str, sharded: bool) -> LocalLearner:
-    model = build(shape, device, torch.bfloat16)
-    config = TrainSection(micro_batch_tokens=16_384, recompute="recompute" in what, gap_mean_stop=1e9, gap_stop=1e9)
+def narrow(device: str) -> PreTrainedModel:
+    """As many layers and parameters as the 0.5B shape has, and next to nothing to compute."""
+    torch.manual_seed(0)
+    small = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2, "vocab_size": 256}
+    model = Qwen2ForCausalLM(Qwen2Config(**{**QWEN["0.5B"], **small, "max_position_embeddings": 256}))
+    model.config._attn_implementation = NAME
+    return model.to(device=device, dtype=torch.bfloat16).eval()
+
+
+def learner_of(model: PreTrainedModel, what: str, sharded: bool, tokens: int) -> LocalLearner:
+    """`tokens` are those of a micro-batch."""
+    config = TrainSection(micro_batch_tokens=tokens, recompute="recompute" in what, gap_mean_stop=1e9, gap_stop=1e9)
     adapter = new_adapter(model, 16, 32.0, [], 0) if "LoRA" in what else None
     if sharded:
-        shard(model, device)
+        shard(model, model.device.type, "kept" in what, adapter is not None)
     return LocalLearner("a", model, config, 1e-6, 0, adapter)
 
 
-def timed(work: Callable[[], object], device: str) -> float:
+def loss(targets: losses.Targets, outputs: losses.Outputs) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    return losses.policy_loss(targets, outputs, 0.2, 0.2, None, 0.0, 0.0)
+
+
+def host_seconds(what: str, device: str) -> dict[str, float]:
+    """The host's seconds of a plain and of a sharded step, with 8 micro-batches of 4 sequences as in the large step."""
+    clock = time.perf_counter if device == "cuda" else time.process_time
+    batch = examples_of("a", 32, 4, 12, 256)
+    learners = {kind: learner_of(narrow(device), what, kind == "fsdp", 64) for kind in ("plain", "fsdp")}
+    return alternated({k: partial(x.step, batch, Objective(loss)) for k, x in learners.items()}, device, clock)
+
+
+def timed(work: Callable[[], object], device: str, clock: Callable[[], float] = time.perf_counter) -> float:
     sync(device)
-    began = time.perf_counter()
+    began = clock()
     work()
     sync(device)
-    return time.perf_counter() - began
+    return clock() - began
 
 
-def compare(what: str, shape: str, device: str, size: tuple[int, int, int], profiled: bool) -> dict[str, float | str]:
-    """Alternate plain and sharded steps; the first of each is not counted."""
-    loss: Loss = lambda targets, outputs: losses.policy_loss(targets, outputs, 0.2, 0.2, None, 0.0, 0.0)  # noqa: E731
-    learners = {kind: learner_of(shape, device, what, kind == "fsdp") for kind in ("plain", "fsdp")}
-    batch = examples_of("a", *size, learners["plain"].model.config.vocab_size)
-    seconds: dict[str, list[float]] = {kind: [] for kind in learners}
+def alternated(
+    steps: dict[str, Callable[[], object]], device: str, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
+    """The best seconds of each kind of step. They alternate, and the first of each is not counted."""
+    seconds: dict[str, list[float]] = {kind: [] for kind in steps}
     for _ in range(REPEATS):
-        for kind, learner in learners.items():
-            seconds[kind].append(timed(lambda x=learner: x.step(batch, Objective(loss)), device))
-    best = {kind: min(found[1:]) for kind, found in seconds.items()}
-    for kind, learner in learners.items() if profiled else ():
-        print(f"{what}, {kind}:\n{show_kernels(kernels(lambda x=learner: x.step(batch, Objective(loss)), device))}")
+        for kind, step in steps.items():
+            seconds[kind].append(timed(step, device, clock))
+    return {kind: min(found[1:]) for kind, found in seconds.items()}
+
+
+def compare(what: str, shape: str, device: str, size: tuple[int, int, int], profiled: bool) -> dict[str, float]:
+    """The speed of plain and sharded steps."""
+    learners = {
+        kind: learner_of(build(shape, device, torch.bfloat16), what, kind == "fsdp", 16_384)
+        for kind in ("plain", "fsdp")
+    }
+    batch = examples_of("a", *size, learners["plain"].model.config.vocab_size)
+    steps: dict[str, Callable[[], object]] = {
+        kind: partial(learner.step, batch, Objective(loss)) for kind, learner in learners.items()
+    }
+    best = alternated(steps, device)
+    for kind, step in steps.items() if profiled else ():
+        print(f"{what}, {kind}:\n{show_kernels(kernels(step, device))}")
     with tempfile.TemporaryDirectory() as folder:
         gather = timed(lambda: write_weights(learners["fsdp"].model, Path(folder) / "weights"), device)
     tokens = size[0] * (size[1] + size[2])
     return {
-        "what": what,
         "plain_tokens_per_second": tokens / best["plain"],
         "fsdp_tokens_per_second": tokens / best["fsdp"],
         "share_percent": 100 * best["plain"] / best["fsdp"],
+        "plain_seconds": best["plain"],
+        "fsdp_seconds": best["fsdp"],
         "weights_seconds": gather,
     }
+
+
+def show(what: str, line: dict[str, float]) -> None:
+    found = (f"{line[key]:{form}}" if key in line else "-" for key, (_, _, form) in COLUMNS.items())
+    widths = (width for _, width, _ in COLUMNS.values())
+    print(f"{what:18}" + "".join(f"{text:>{width}}" for text, width in zip(found, widths, strict=True)), flush=True)
 
 
 def main() -> None:
@@ -98,6 +162,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--json", metavar="PATH")
+    parser.add_argument("--host", action="store_true", help="only the host's seconds")
     parser.add_argument("--profile", action="store_true", help="also print the kernels of a step")
     args = parser.parse_args()
     began = time.monotonic()
@@ -106,23 +171,22 @@ def main() -> None:
     join(device)
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}: {shape}, {dist.get_world_size()} rank(s) on {dist.get_backend()}")
-    print(f"{'':18}{'plain tokens/s':>16}{'FSDP2 tokens/s':>16}{'share':>8}{'weights to files':>18}")
-    lines, failed = [], 0
-    for what in ("full", "full, recompute", "LoRA 16"):
+    print(f"{'':18}" + "".join(f"{title:>{width}}" for title, width, _ in COLUMNS.values()))
+    lines: list[dict[str, float | str]] = []
+    failed = 0
+    for what in KINDS:
         if time.monotonic() - began > args.seconds:
             print(f"{what:18} left out: over {args.seconds:g} seconds")
             continue
         try:
-            lines.append(line := compare(what, shape, device, size, args.profile))
+            line = {f"{kind}_host_seconds": found for kind, found in host_seconds(what, device).items()}
+            line |= {} if args.host else compare(what, shape, device, size, args.profile)
         except Exception:
             failed += 1
             print(f"{what:18} failed:\n{traceback.format_exc()}", flush=True)
             continue
-        print(
-            f"{what:18}{line['plain_tokens_per_second']:16,.0f}{line['fsdp_tokens_per_second']:16,.0f}"
-            f"{line['share_percent']:7.1f}%{line['weights_seconds']:16.2f} s",
-            flush=True,
-        )
+        lines.append({"what": what, **line})
+        show(what, line)
         if device == "cuda":
             torch.cuda.empty_cache()
     if args.json:

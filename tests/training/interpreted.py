@@ -86,7 +86,7 @@ def gradients(
     model.requires_grad_(not lora)
     mixed = adapters(model) if lora else {}
     if sharded:
-        shard(model, "cpu")
+        shard(model, "cpu", keep=entropy > 0 and not lora, frozen=False)
     mixer = AdapterMixer(model, mixed)
     wanted = examples()
     found = []
@@ -112,6 +112,7 @@ def gradients(
     if lora:
         grads = [t.grad for a in mixed.values() for pair in a.weights.values() for t in pair]
     else:
+        ranks_of(model).release()  # gathered weights have no gradients
         grads = [None if p.grad is None else whole_tensor(p.grad) for p in model.parameters()]
     return values, [g for g in grads if g is not None]
 
@@ -123,7 +124,7 @@ def main(family: str, store: str | None = None) -> None:
     assert suits(make(family))
     packed.GPU_LOGITS = 8 * WORDS  # so that log-probs come in several parts
     kinds = [(lora, entropy) for lora in (False, True) for entropy in (0.0, 0.3)]
-    for lora, entropy in kinds[::3] if store else kinds:
+    for lora, entropy in (kinds[0], kinds[1], kinds[3]) if store else kinds:
         plain = gradients(make(family), lora, entropy, ours=False)
         ours = gradients(make(family), lora, entropy, ours=True, sharded=bool(store))
         for a, b in zip(plain[0], ours[0], strict=True):

@@ -35,7 +35,7 @@ from interplay.models.locate import locate
 from interplay.models.lora import new_adapter
 from interplay.training.learner import Objective
 from interplay.training.local import LocalLearner
-from interplay.training.ranks import whole_tensor
+from interplay.training.ranks import spread, whole_tensor
 from interplay.training.shards import shard
 from interplay.training.step import step
 from interplay.training.transfer import read_weights, write_weights
@@ -51,6 +51,7 @@ class Case:
     examples: int = 24
     limit: int = 160
     dtype: torch.dtype = torch.float32
+    keep: bool = False  # gathered weights, until they change
 
 
 CASES = {
@@ -64,6 +65,9 @@ CASES = {
     "uneven": Case(examples=5, limit=40),
     "gpt2": Case(family="gpt2"),
     "bfloat16": Case({"gap_mean_stop": 1e9}, dtype=torch.bfloat16),  # the optimiser has fp32 copies, sharded too
+    "kept": Case({"minibatches": 2, "epochs": 2}, keep=True),  # begins with a pass that has no backward pass
+    "kept_recompute": Case({"recompute": True}, tied=True, keep=True),
+    "kept_adapters": Case(adapters=(4, 8), keep=True),
 }
 
 
@@ -100,7 +104,7 @@ def learners_of(case: Case, sharded: bool) -> list[LocalLearner]:
     config = TrainSection(micro_batch_tokens=case.limit, **settings)
     made = {f"p{i}": _adapter(model, rank, i) for i, rank in enumerate(case.adapters)}
     if sharded:
-        shard(model, "cpu")
+        shard(model, "cpu", case.keep, bool(made))
     if not made:
         return [LocalLearner("p0", model, config, config.lr, 0)]
     return [LocalLearner(name, model, config, config.lr, 0, adapter) for name, adapter in made.items()]
@@ -120,9 +124,10 @@ def trained(case: Case, learners: list[LocalLearner]) -> dict[str, Any]:
     grads: dict[str, Tensor] = {}
 
     def keep(learner: LocalLearner, *_: Any) -> None:
-        for name, tensor in zip(learner.weights(), learner.masters.own, strict=True):
+        masters = learner.masters
+        for name, tensor, parameter in zip(learner.weights(), masters.own, masters.parameters, strict=True):
             if f"{learner.name}/{name}" not in grads and tensor.grad is not None:
-                grads[f"{learner.name}/{name}"] = whole_tensor(tensor.grad).clone()
+                grads[f"{learner.name}/{name}"] = whole_tensor(spread(tensor.grad, parameter)).clone()
 
     for learner in learners:
         learner.optimizer.register_step_pre_hook(partial(keep, learner))

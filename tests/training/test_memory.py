@@ -149,6 +149,26 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
     monkeypatch.setattr(memory, "_available", lambda device: total)
 
 
+def test_weights_that_ranks_keep_gathered_are_counted_whole_on_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_gpu(monkeypatch, 1 << 30)
+    whole = 2 * memory._shape("tiny", 0, torch.bfloat16).count
+    found = {
+        (ranks, gather): memory.estimate(
+            plan("train.shard=fsdp", f"cluster.learners={ranks}", f"train.gather={gather}", "dtype=bfloat16", **ONE)
+        ).parts
+        for ranks in (1, 4)
+        for gather in ("layer", "step")
+    }
+    assert all(parts["shards"] == -(-whole // ranks) for (ranks, _), parts in found.items())
+    kept = {key: parts.get("gathered weights", 0) for key, parts in found.items()}
+    assert kept == {(1, "layer"): whole, (1, "step"): whole, (4, "layer"): 0, (4, "step"): whole}
+    base = {"policies": {"player": {"base": "tiny", "adapter": {"rank": 2}}}, "seats": "player"}
+    sharded = ("train.shard=fsdp", "cluster.learners=4", "dtype=bfloat16")
+    apart, kept = (memory.estimate(plan(*sharded, f"train.gather={g}", **base)).parts for g in ("layer", "step"))
+    assert apart["shards"] == -(-whole // 4) and "gathered weights" not in apart
+    assert kept["shards"] == 0 and kept["gathered weights"] == whole, "a frozen base that is kept is not sharded"
+
+
 def test_a_run_may_take_its_share_of_the_memory_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch, 1 << 28)
     many = "eval.games=2000"

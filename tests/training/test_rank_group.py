@@ -38,7 +38,7 @@ class FakeRanks:
 
 
 def group_of(ranks: FakeRanks) -> RankGroup:
-    setup = RankSetup(0, 2, "", "", "cpu", "float32", 0, timeout=5.0, policies={})
+    setup = RankSetup(0, 2, "", "", "cpu", "float32", 0, timeout=5.0, keep=False, policies={})
     start: Callable[[RankSetup, Path], FakeRanks] = lambda setup, scratch: ranks  # noqa: E731
     return RankGroup(setup, start)
 

@@ -132,6 +132,7 @@ def test_adapters_on_one_base_share_its_ranks_and_one_that_hangs_ends_the_wait(t
     ("overrides", "sentence"),
     [
         (("cluster.learners=2",), "cluster.learners is 2, but train.shard is 'none'"),
+        (("train.gather=step",), "train.gather is 'step', but train.shard is 'none'"),
         ((*TWO, "train.optimizer=adamw_8bit"), "works on whole tensors; expected 'adamw'"),
         ((*TWO, "warmstart={bot='bot:random', base=true}"), "warmstart.base is true"),
     ],

@@ -49,7 +49,13 @@ def check(found: list[dict[str, Any]], cases: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(
-    ("size", "cases"), [(2, list(CASES)), (3, ["full", "adapters", "uneven"]), (4, ["full", "tied", "empty"])]
+    ("size", "cases"),
+    [
+        (1, ["full", "kept", "kept_recompute", "kept_adapters"]),
+        (2, list(CASES)),
+        (3, ["full", "adapters", "uneven", "kept"]),
+        (4, ["full", "tied", "empty"]),
+    ],
 )
 def test_any_number_of_ranks_gives_what_one_gives(tmp_path: Path, size: int, cases: list[str]) -> None:
     check(run_ranks(size, tmp_path / "store", *cases), cases)

@@ -119,6 +119,12 @@ class Recipe(Section):
         return self
 
     @property
+    def keeps_gathered(self) -> bool:
+        """Whether each process of a sharded learner keeps whole weights until they change. A single process has nothing
+        to gain from freeing them, since its part is the whole."""
+        return self.train.shard == "fsdp" and (self.train.gather == "step" or self.cluster.learners == 1)
+
+    @property
     def _named(self) -> dict[str, str]:
         """Every name of a player in [seats], a matchup or a judge, by its key."""
         named = {"seats": self.seats} if isinstance(self.seats, str) else keyed("seats", self.seats)

@@ -81,6 +81,12 @@ class TrainSection(Section):
     shard: Literal["none", "fsdp"] = Field(
         "none", description="fsdp: train each model in cluster.learners processes, each with a part of the weights"
     )
+    gather: Literal["layer", "step"] = Field(
+        "layer",
+        description="with shard: layer gathers a layer's weights each time it runs and frees them after it; step keeps "
+        "them until the optimiser changes them, which sends less and needs memory for the whole weights. A single "
+        "process always keeps them",
+    )
 
 
 class WarmstartSection(Section):

@@ -15,6 +15,11 @@ def check_shard(plan: RunPlan) -> None:
                 f"cluster.learners is {plan.recipe.cluster.learners}, but train.shard is 'none', so one process would "
                 "train; expected train.shard = 'fsdp', or cluster.learners = 1."
             )
+        if train.gather != "layer":
+            raise ConfigError(
+                f"train.gather is '{train.gather}', but train.shard is 'none', so no weights are gathered; expected "
+                "train.shard = 'fsdp', or no train.gather."
+            )
         return
     odd = {plan.settings(name).optimizer for name in plan.trainable} - {"adamw"}
     if odd:

@@ -44,7 +44,7 @@ class ChannelLearner:
             return
         who, remedy = f"channel '{self.name}'", f"lower channels.{self.name}.lr"
         with latch_of(self.model).writing():
-            norm = clipped_step(self.optimizer, self.parameters, self.config.grad_clip, loss, who, remedy)
+            norm = clipped_step(self.optimizer, self.config.grad_clip, loss, who, remedy)
             self.channel.version += 1
         self._metrics = {"grad_norm": norm, "lr": self.optimizer.param_groups[0]["lr"]}
         if not self.channel.shape.tokens:

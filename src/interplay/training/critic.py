@@ -118,7 +118,7 @@ class Critic:
             mixer.collect()
             who, limit = f"the critic of '{self.name}'", self.config.grad_clip
             with self.latch.writing():
-                clipped_step(self.optimizer, self.module.parameters(), limit, lost, who, "lower algorithm.critic.lr")
+                clipped_step(self.optimizer, limit, lost, who, "lower algorithm.critic.lr")
         self.steps += 1
         return {"value_loss": total}
 

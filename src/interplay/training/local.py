@@ -28,8 +28,8 @@ from interplay.training.forward import AdapterMixer, logprobs, pieces, predict
 from interplay.training.learner import Objective
 from interplay.training.masters import Masters
 from interplay.training.minibatches import token_weights
-from interplay.training.optimizers import clipped_step, load_moments, make_optimizer
-from interplay.training.ranks import ranks_of
+from interplay.training.optimizers import clipped_step, load_moments, make_optimizer, moments
+from interplay.training.ranks import ALONE, ranks_of
 from interplay.training.step import step
 from interplay.training.tries import Example
 
@@ -119,7 +119,7 @@ class LocalLearner:
             total += loss.item()
         mixer.collect()
         ranks = ranks_of(self.model)
-        ranks.add_gradients(self.masters.own)
+        ranks.add_gradients(self.masters.whole)
         total = sum(ranks.everywhere(total))
         self.apply(total)
         for channel in self.channels:
@@ -129,9 +129,11 @@ class LocalLearner:
     def apply(self, loss: float) -> float:
         """Clip the gradients and take an optimiser step; return the gradient norm."""
         who, limit = f"policy '{self.name}'", self.config.grad_clip
+        ranks = ranks_of(self.model) if self.adapter is None else ALONE  # every rank has an adapter whole
         with latch_of(self.model).writing() if self.adapter is None else nullcontext():
-            norm = clipped_step(self.optimizer, self.masters.own, limit, loss, who, "lower train.lr")
+            norm = clipped_step(self.optimizer, limit, loss, who, "lower train.lr", ranks)
             self.masters.publish()
+            ranks.release()
             sense = senses.of(self.model)
             if sense is not None and sense.thawed and self.adapter is None:
                 sense.moved()
@@ -149,7 +151,7 @@ class LocalLearner:
 
     @property
     def size(self) -> int:
-        return sum(p.numel() for p in self.masters.own)
+        return sum(p.numel() for p in self.masters.parameters)
 
     def delivered(self) -> AbstractContextManager[None]:
         return nullcontext()  # the engine reads the same tensors
@@ -170,10 +172,11 @@ class LocalLearner:
         self.reset_optimizer(self.lr)
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"optimizer": self.optimizer.state_dict(), "masters": self.masters.state(), "steps": self.steps}
+        optimizer = moments(self.optimizer, self.masters.parameters)
+        state = {"optimizer": optimizer, "masters": self.masters.state(), "steps": self.steps}
         return ranks_of(self.model).whole(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        load_moments(self.optimizer, state["optimizer"])
+        load_moments(self.optimizer, state["optimizer"], self.masters.parameters)
         self.masters.load(state["masters"])
         self.steps = state["steps"]

@@ -7,42 +7,56 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from interplay.training.ranks import own_part, placed
+from interplay.training.ranks import is_sharded, own_part, placed, spread
 
 
 class Masters:
-    """The fp32 tensors that the optimiser updates: fp32 parameters themselves, and fp32 copies of all others."""
+    """The fp32 tensors that the optimiser updates: fp32 parameters themselves, and fp32 copies of all others.
 
+    The master of a sharded parameter is a plain tensor with this rank's part of it, because every operation on a
+    sharded tensor costs the host much time. If the part is fp32, the master is in the same memory."""
+
+    @torch.no_grad()
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
-        self.own = [p if p.dtype is torch.float32 else p.detach().float() for p in self.parameters]
-        self._copies = [(m, p) for m, p in zip(self.own, self.parameters, strict=True) if m is not p]
+        parts = [own_part(p.detach()) if is_sharded(p) else p for p in self.parameters]
+        self.own = [t if t.dtype is torch.float32 else t.detach().float() for t in parts]
+        every = list(zip(self.own, parts, self.parameters, strict=True))
+        self.whole = [m for m, _, p in every if not is_sharded(p)]
+        self._fed = [(m, p) for m, _, p in every if m is not p]  # autograd does not write their gradients
+        self._copies = [each for each in every if each[0] is not each[1]]
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Add the gradients of a micro-batch to those of the fp32 copies."""
-        for master, parameter in self._copies:
-            if parameter.grad is not None:
-                if master.grad is None:
-                    master.grad = parameter.grad.float()
-                else:
-                    master.grad += parameter.grad
-                parameter.grad = None
+        """Add the gradients of a micro-batch to those of the masters."""
+        sums: list[Tensor] = []
+        more: list[Tensor] = []
+        for master, parameter in self._fed:
+            if parameter.grad is None:
+                continue
+            grad, parameter.grad = own_part(parameter.grad), None
+            if master.grad is None:
+                master.grad = grad.float()
+            else:
+                sums.append(master.grad)
+                more.append(grad)
+        if sums:
+            torch._foreach_add_(sums, more)
 
     @torch.no_grad()
     def publish(self) -> None:
         if self._copies:
-            torch._foreach_copy_([own_part(p) for _, p in self._copies], [own_part(m) for m, _ in self._copies])
+            torch._foreach_copy_([part for _, part, _ in self._copies], [master for master, _, _ in self._copies])
 
     @torch.no_grad()
     def reread(self) -> None:
-        for master, parameter in self._copies:
-            master.copy_(parameter)
+        for master, part, _ in self._copies:
+            master.copy_(part)
 
     def state(self) -> list[Tensor]:
-        return [m for m, _ in self._copies]
+        return [spread(master, parameter) for master, _, parameter in self._copies]
 
     @torch.no_grad()
     def load(self, state: Sequence[Tensor]) -> None:
-        for (master, _), saved in zip(self._copies, state, strict=True):
-            master.copy_(placed(saved, master))
+        for (master, _, parameter), saved in zip(self._copies, state, strict=True):
+            master.copy_(own_part(placed(saved, parameter)))

@@ -181,13 +181,20 @@ def _changed(plan: RunPlan, change: Mapping[str, Any]) -> RunPlan:
 
 
 def _add_shards(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int]) -> None:
-    """Sharded learners have weights of their own. On GPUs, each has its part of everything that is trained."""
-    devices = plan.recipe.cluster.learners if wanted_device(plan.recipe) == "cuda" else 1
-    bases = {plan.recipe.policies[name].base for name in plan.trainable}
-    whole = {"shards": sum(dtype.itemsize * shapes[base].count for base in bases)}
+    """Sharded learners have weights of their own. On GPUs, each has its part of everything that is trained. On a CPU,
+    the memory of all of them counts."""
+    learners, gpu = plan.recipe.cluster.learners, wanted_device(plan.recipe) == "cuda"
+    devices = learners if gpu else 1
     for part in ("masters", "optimiser", "gradients"):
         parts[part] = -(-parts[part] // devices)
-    parts["shards"] = -(-whole["shards"] // devices)
+    trained = [plan.recipe.policies[name] for name in plan.trainable]
+    moving = sum(dtype.itemsize * shapes[p.base].count for p in trained if p.adapter is None)
+    frozen = sum(dtype.itemsize * shapes[base].count for base in {p.base for p in trained if p.adapter is not None})
+    if plan.recipe.keeps_gathered:  # then a frozen base is not sharded
+        parts["shards"] = -(-moving // devices)
+        parts["gathered weights"] = (moving + frozen) * (1 if gpu else learners)
+    else:
+        parts["shards"] = -(-(moving + frozen) // devices)
 
 
 def _add_policies(

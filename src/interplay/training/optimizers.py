@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from interplay.config import TrainSection
 from interplay.errors import ConfigError, GuardError
-from interplay.training.ranks import placed, whole_tensor
+from interplay.training.ranks import ALONE, Ranks, own_part, placed, spread
 
 _THEIRS = {"adamw_8bit": "AdamW8bit", "paged_adamw": "PagedAdamW", "paged_adamw_8bit": "PagedAdamW8bit"}
 
@@ -38,25 +38,47 @@ def make_optimizer(parameters: Iterable[Tensor], config: TrainSection, lr: float
     return getattr(_bitsandbytes(config.optimizer).optim, _THEIRS[config.optimizer])(own, **settings)
 
 
-def load_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Load the moments from a checkpoint. Weight decay and betas stay those of the current recipe."""
+def moments(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> dict[str, Any]:
+    """The state of an optimiser that has the parts of these parameters. Moments are sharded as the parameters are."""
+    state = optimizer.state_dict()
+    return {**state, "state": _each_moment(state["state"], parameters, spread)}
+
+
+def load_moments(
+    optimizer: torch.optim.Optimizer, state: Mapping[str, Any], parameters: Sequence[Tensor] | None = None
+) -> None:
+    """Load the moments from a checkpoint. Weight decay and betas stay those of the current recipe. `parameters` are
+    those whose parts the optimiser has, if it has parts."""
     own = [{k: v for k, v in group.items() if k not in ("params", "lr")} for group in optimizer.param_groups]
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    moments = {
-        i: {k: placed(v, parameters[i]) if isinstance(v, Tensor) else v for k, v in each.items()}
-        for i, each in state["state"].items()
-    }
-    optimizer.load_state_dict({**state, "state": moments})
+    like = _tensors(optimizer) if parameters is None else parameters
+    found = _each_moment(state["state"], like, lambda moment, p: own_part(placed(moment, p)))
+    optimizer.load_state_dict({**state, "state": found})
     for group, mine in zip(optimizer.param_groups, own, strict=True):
         group.update(mine)
 
 
+def _each_moment(
+    state: Mapping[int, Mapping[str, Any]], parameters: Sequence[Tensor], change: Callable[[Tensor, Tensor], Tensor]
+) -> dict[int, dict[str, Any]]:
+    return {
+        i: {k: change(v, parameters[i]) if isinstance(v, Tensor) else v for k, v in each.items()}
+        for i, each in state.items()
+    }
+
+
+def _tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
 def clipped_step(
-    optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], limit: float, loss: float, who: str, remedy: str
+    optimizer: torch.optim.Optimizer, limit: float, loss: float, who: str, remedy: str, ranks: Ranks = ALONE
 ) -> float:
     """Clip the gradient norm to `limit` and take a step; return the norm before clipping. If the loss or the norm is
-    not finite, raise and take no step."""
-    norm = float(whole_tensor(nn.utils.clip_grad_norm_(parameters, limit)))
+    not finite, raise and take no step. `ranks` are those over which the optimiser's tensors are split."""
+    tensors = _tensors(optimizer)
+    total = ranks.norm(nn.utils.get_total_norm([t.grad for t in tensors if t.grad is not None]))
+    nn.utils.clip_grads_with_norm_(tensors, limit, total)
+    norm = float(total)
     if not (math.isfinite(norm) and math.isfinite(loss)):
         optimizer.zero_grad(set_to_none=True)
         raise GuardError(

@@ -195,9 +195,7 @@ class RewardModel:
             lost += loss.item()
         assert self.optimizer is not None
         with self.latch.writing():
-            clipped_step(
-                self.optimizer, self.masters.own, self.config.grad_clip, lost, "a reward model", "lower its lr"
-            )
+            clipped_step(self.optimizer, self.config.grad_clip, lost, "a reward model", "lower its lr")
             self.masters.publish()
         return lost
 

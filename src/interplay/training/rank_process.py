@@ -48,7 +48,8 @@ class ShardedPolicy:
 @dataclass(frozen=True)
 class RankSetup:
     """What a rank needs to begin. `meeting` is the URL at which ranks find each other, `source` the folder of the
-    model, and `timeout` the seconds after which a rank gives up on the others."""
+    model, and `timeout` the seconds after which a rank gives up on the others. With `keep`, it keeps gathered weights
+    until they change."""
 
     rank: int
     size: int
@@ -58,6 +59,7 @@ class RankSetup:
     dtype: str
     seed: int
     timeout: float
+    keep: bool
     policies: Mapping[str, ShardedPolicy]
 
 
@@ -84,7 +86,8 @@ class RankWorker:
             world_size=setup.size,
             timeout=timedelta(seconds=setup.timeout),
         )
-        self.ranks = shard(self.model, setup.device)
+        frozen = all(policy.adapter is not None for policy in setup.policies.values())
+        self.ranks = shard(self.model, setup.device, setup.keep, frozen)
         self.learners: dict[str, LocalLearner] = {}
         self._written: dict[str, int] = {}
         for name, policy in setup.policies.items():

@@ -6,7 +6,7 @@ given the same examples and computes the same layout of them, so ranks agree on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -20,8 +20,10 @@ T = TypeVar("T")
 
 
 class Ranks:
-    def __init__(self, rank: int = 0, size: int = 1) -> None:
-        self.rank, self.size = rank, size
+    """`release` frees the weights that are gathered at the moment. The next pass gathers them again."""
+
+    def __init__(self, rank: int = 0, size: int = 1, release: Callable[[], None] = lambda: None) -> None:
+        self.rank, self.size, self.release = rank, size, release
 
     def cuts(self, trie: Trie, max_tokens: int, pack: bool) -> list[RowCut]:
         """This rank's micro-batches. Rows go to the rank with the fewest tokens so far, longest first. Ranks with fewer
@@ -50,13 +52,20 @@ class Ranks:
     @torch.no_grad()
     def add_gradients(self, tensors: Sequence[Tensor]) -> None:
         """Add up the gradients of tensors that every rank has whole, such as adapters. FSDP adds up the others."""
-        own = [t for t in tensors if not _is_sharded(t)]
-        if self.size == 1 or not own:
+        if self.size == 1 or not tensors:
             return
-        flat = torch.cat([(torch.zeros_like(t) if t.grad is None else t.grad).flatten() for t in own])
+        flat = torch.cat([(torch.zeros_like(t) if t.grad is None else t.grad).flatten() for t in tensors])
         dist.all_reduce(flat)
-        for tensor, part in zip(own, flat.split([t.numel() for t in own]), strict=True):
+        for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
             tensor.grad = part.view_as(tensor)
+
+    def norm(self, mine: Tensor) -> Tensor:
+        """The norm of numbers that are split over the ranks, from the norm of this rank's part."""
+        if self.size == 1:
+            return mine
+        total = mine.square()
+        dist.all_reduce(total)
+        return total.sqrt()
 
     def whole(self, state: T) -> T:
         """The state with every sharded tensor gathered. The first rank gets the result, the others take part."""
@@ -72,23 +81,23 @@ def ranks_of(module: nn.Module) -> Ranks:
     return found
 
 
-def _is_sharded(tensor: Tensor) -> bool:
+def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")  # a DTensor
 
 
 def whole_tensor(tensor: Any) -> Any:
     """A tensor with the parts of all ranks; a plain tensor is returned as it is."""
-    return tensor.full_tensor() if _is_sharded(tensor) else tensor
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def own_part(tensor: Any) -> Tensor:
     """This rank's part of a sharded tensor, in the same memory; a plain tensor is returned as it is."""
-    return tensor.to_local() if _is_sharded(tensor) else tensor
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def placed(tensor: Tensor, like: Any) -> Tensor:
     """This rank's part of a whole tensor, if `like` is sharded and has its shape."""
-    if not _is_sharded(like) or tensor.shape != like.shape:
+    if not is_sharded(like) or tensor.shape != like.shape:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
@@ -96,12 +105,21 @@ def placed(tensor: Tensor, like: Any) -> Tensor:
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
+def spread(part: Tensor, like: Any) -> Tensor:
+    """The sharded tensor whose part on this rank is `part`, if `like` is sharded and its part has this shape."""
+    if not is_sharded(like) or part.shape != own_part(like.detach()).shape:
+        return part
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(part, like.device_mesh, like.placements, shape=like.shape, stride=like.stride())
+
+
 def _gathered(state: Any, keep: bool) -> Any:
     if isinstance(state, dict):
         return {key: _gathered(value, keep) for key, value in state.items()}
     if isinstance(state, list | tuple):
         return type(state)(_gathered(value, keep) for value in state)
-    if isinstance(state, Tensor) and _is_sharded(state):
+    if isinstance(state, Tensor) and is_sharded(state):
         found = whole_tensor(state)
         return found.detach().cpu() if keep else None
     return state

@@ -173,6 +173,7 @@ def sharded_learners(plan: RunPlan, team: Team, start: StartRanks | None = None)
             dtype=str(model.dtype).removeprefix("torch."),
             seed=recipe.seed,
             timeout=recipe.cluster.learner_timeout,
+            keep=recipe.keeps_gathered,
             policies=policies,
         )
         try:

@@ -182,7 +182,7 @@ class _Minibatch:
         self.accounts = _joined(ranks.everywhere(self.accounts))
         moving = [x for x in self.learners if x.name in self.accounts]
         for learner in moving:
-            ranks.add_gradients(learner.masters.own)
+            ranks.add_gradients(learner.masters.whole)
         for learner in moving:
             _refuse_gap(learner, self.accounts[learner.name], self.learners)
         for learner in moving:

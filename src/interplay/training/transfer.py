@@ -47,6 +47,7 @@ def write_weights(model: PreTrainedModel, folder: Path, bucket: int = BUCKET) ->
 @torch.no_grad()
 def read_weights(model: PreTrainedModel, folder: Path) -> None:
     """Overwrite the weights of a plain or a sharded model with those in `folder`."""
+    ranks_of(model).release()  # what is gathered would not change
     left = dict(model.named_parameters())
     for file in sorted(folder.glob("weights-*.safetensors")):
         with safe_open(file, framework="pt") as found:
