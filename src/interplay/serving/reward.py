@@ -24,7 +24,7 @@ from interplay.types import Message
 
 _MOST_BYTES = 8 * 2**20  # the largest size of one request
 _MOMENT = 0.002  # seconds that a request waits for others
-_AT_ONCE = 2  # batches: while the device computes one, the next one is prepared
+_AT_ONCE = 2  # batches: while the device computes one, the next one is prepared; and requests that are tokenised
 
 
 class RewardServer:
@@ -37,7 +37,8 @@ class RewardServer:
         self._waiting: list[tuple[Conversation, asyncio.Future[float]]] = []
         self._arrived = asyncio.Event()
         self._threads = ThreadPoolExecutor(_AT_ONCE, "interplay-reward")
-        self._reader = ThreadPoolExecutor(1, "interplay-reward-reader")  # tokenises while the model computes
+        # These tokenise while the model computes. Tokenising needs no Python lock, what is around it does.
+        self._readers = ThreadPoolExecutor(_AT_ONCE, "interplay-reward-reader")
 
     def app(self) -> Any:
         """The ASGI application."""
@@ -86,7 +87,7 @@ class RewardServer:
         if len(self._waiting) + len(items) > self.most:
             return JSONResponse({"error": "too many replies wait already; try again later."}, 503)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._reader, self.model.read, items)
+        await loop.run_in_executor(self._readers, self.model.read, items)
         futures = [loop.create_future() for _ in items]
         self._waiting += zip(items, futures, strict=True)
         self._arrived.set()
