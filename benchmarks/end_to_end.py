@@ -65,34 +65,20 @@ def ours(model: str, steps: int, tokens: int, tasks: int, every: bool, changes: 
     return out
 
 
-def first_step(model: str, tokens: int, tasks: int, spawned: float) -> None:
-    """In a new program: train one step, and print when each part was done, in seconds since the program was started."""
-    at = {"imported": time.time() - spawned}
-    changes = [f'policies.solver.base="{model}"', "train.steps=1", f"sampling.max_tokens={tokens}"]
-    changes += [f"rollout.tasks={tasks}", "records.tensorboard=off"]
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(resolve(load(RECIPE, changes)), Path(folder))
-        at["loaded"] = time.time() - spawned
-        trainer.observer = Observer(stepped=lambda *_: at.update(stepped=time.time() - spawned))
-        trainer.train()
-        trainer.close()
-    print(json.dumps(at))
-
-
-def cold(model: str, quick: bool) -> dict[str, dict[str, float]]:
+def cold(model: str, tokens: int, tasks: int) -> dict[str, dict[str, float]]:
     """Two starts: without compiled kernels, and with those that the first start compiled."""
     found = {}
     with tempfile.TemporaryDirectory() as kernels:
         for name in ("nothing compiled", "kernels compiled"):
-            command = [sys.executable, __file__, "--model", model, "--first-step", str(time.time())]
+            program = str(Path(__file__).with_name("first_step.py"))
+            command = [sys.executable, program, "--model", model, "--tokens", str(tokens), "--tasks", str(tasks)]
             env = {**os.environ, "TRITON_CACHE_DIR": kernels}
-            done = subprocess.run(
-                [*command, *(["--quick"] if quick else [])], env=env, check=True, capture_output=True, text=True
-            )
+            command += ["--spawned", str(time.time())]
+            done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
             at = found[name] = json.loads(done.stdout.strip().splitlines()[-1])
             print(
                 f"cold start, {name}: imported after {at['imported']:.1f} s, model and engine ready after "
-                f"{at['loaded']:.1f} s, first step done after {at['stepped']:.1f} s",
+                f"{at['loaded']:.1f} s, first step done after {at['stepped']:.1f} s; {at['cpu']:.1f} s of CPU time",
                 flush=True,
             )
     return found
@@ -147,16 +133,13 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--cold", action="store_true", help="measure only the cold start")
-    parser.add_argument("--first-step", type=float, metavar="TIME", help=argparse.SUPPRESS)
     parser.add_argument("--json", metavar="PATH")
     args = parser.parse_args()
     tokens, tasks = (8, 4) if args.quick else (128, 32)
-    if args.first_step is not None:
-        return first_step(args.model, tokens, tasks, args.first_step)
     folder = locate(args.model, 0)
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     print(f"{hardware}, torch {torch.__version__}, {args.model}: {8 * tasks} replies of at most {tokens} tokens a step")
-    table: dict[str, Any] = {"hardware": hardware, "torch": torch.__version__, "cold": cold(folder, args.quick)}
+    table: dict[str, Any] = {"hardware": hardware, "torch": torch.__version__, "cold": cold(folder, tokens, tasks)}
     ways = {} if args.cold else {"interplay": False, "interplay, every reply computed": True}
     medians = {}
     for name, every in ways.items():

@@ -44,3 +44,9 @@ def test_a_tokenizer_with_code_of_its_own_is_called_as_usual() -> None:
     codec = TokenCodec(polite)
     assert codec.backend is None
     assert codec.decode(codec.encode("go")) == "go, please"
+
+
+@pytest.mark.parametrize("kind", [PreTrainedTokenizerFast, Polite])
+def test_texts_that_are_encoded_together_have_the_ids_of_each_alone(kind: type[PreTrainedTokenizerFast]) -> None:
+    codec = TokenCodec(kind(tokenizer_object=build_tokenizer().backend_tokenizer))
+    assert codec.encode_all(TEXTS) == [codec.encode(text) for text in TEXTS]

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -99,6 +100,56 @@ def test_requests_that_arrive_together_are_scored_together(model: RewardModel, m
     with running(server) as url:
         found = asyncio.run(many(url))
     assert len(found) == sum(batches) == 24 and len(batches) == server.batches and max(batches) > 1
+
+
+def test_many_scores_come_in_order_bit_for_bit_from_several_threads_too(model: RewardModel) -> None:
+    """Replies of different lengths are computed in another order, and in two passes of the model."""
+    asked = [(QUESTION, f"{i} " + "yes " * (7 * i % 23)) for i in range(300)]
+    wanted = [*model.scores(asked[:256]), *model.scores(asked[256:])]
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(model.scores, [asked] * 3))
+    assert found == [wanted] * 3 and len(set(wanted)) > 200
+    chat = [{"role": "user", "content": "Say it."}, {"role": "assistant", "content": asked[5][1]}]
+    text = model.tokenizer.apply_chat_template(chat, tokenize=False)
+    assert model.read(asked)[5] == tuple(model.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+class OnDevice:
+    """Scores that a device still computes: reading them waits until another batch has been started."""
+
+    def __init__(self, count: int, started: list[int], late: list[int]) -> None:
+        self.count, self.started, self.late = count, started, late
+
+    def __sub__(self, other: float) -> OnDevice:
+        return self
+
+    __truediv__ = __sub__
+
+    def tolist(self) -> list[float]:
+        until = time.monotonic() + 30
+        while len(self.started) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        self.late += [1] if len(self.started) < 2 else []
+        return [0.5] * self.count
+
+
+def test_while_the_device_computes_a_batch_the_next_one_is_started(
+    model: RewardModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, late = list[int](), list[int]()
+
+    def begin(asked: Any) -> OnDevice:
+        started.append(len(asked))
+        return OnDevice(len(asked), started, late)
+
+    monkeypatch.setattr(model, "_scores", begin)
+
+    async def both(url: str) -> list[list[float]]:
+        return await asyncio.gather(*(client(url).scores([(QUESTION, text)]) for text in ("yes", "no")))
+
+    with running(RewardServer(model, batch=1)) as url:
+        assert asyncio.run(both(url)) == [[0.5], [0.5]]
+    assert started == [1, 1] and not late
 
 
 def test_a_wrong_token_is_refused_and_never_shown(model: RewardModel, monkeypatch: pytest.MonkeyPatch) -> None:

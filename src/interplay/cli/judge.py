@@ -176,6 +176,7 @@ def serve(
     from interplay.serving.reward import serve as run
 
     quiet_libraries()
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"  # `main` turned it off for commands that start child processes
     token = os.environ.get(key_variable, "").strip()
     check_address(host, token)
     server = RewardServer(_load(folder, device), token, batch)

@@ -30,6 +30,13 @@ class TokenCodec:
             return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         return tuple(self.backend.encode(text, add_special_tokens=False).ids)
 
+    def encode_all(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """The ids of many texts. The backend encodes them outside of Python's lock, on several threads, and does not
+        compute where in the text each token begins."""
+        if self.backend is None:
+            return [self.encode(text) for text in texts]
+        return [tuple(found.ids) for found in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+
     def decode(self, ids: Sequence[int]) -> str:
         """The exact text of ids, with special tokens."""
         if self.backend is None:

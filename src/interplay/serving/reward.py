@@ -24,6 +24,7 @@ from interplay.types import Message
 
 _MOST_BYTES = 8 * 2**20  # the largest size of one request
 _MOMENT = 0.002  # seconds that a request waits for others
+_AT_ONCE = 2  # batches: while the device computes one, the next one is prepared; and requests that are tokenised
 
 
 class RewardServer:
@@ -35,8 +36,9 @@ class RewardServer:
         self.batches = 0
         self._waiting: list[tuple[Conversation, asyncio.Future[float]]] = []
         self._arrived = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "interplay-reward")
-        self._reader = ThreadPoolExecutor(1, "interplay-reward-reader")  # tokenises while the model computes
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "interplay-reward")
+        # These tokenise while the model computes. Tokenising needs no Python lock, what is around it does.
+        self._readers = ThreadPoolExecutor(_AT_ONCE, "interplay-reward-reader")
 
     def app(self) -> Any:
         """The ASGI application."""
@@ -48,11 +50,12 @@ class RewardServer:
 
         @asynccontextmanager
         async def working(_: Any) -> AsyncIterator[None]:
-            worker = asyncio.create_task(self._work())
+            workers = [asyncio.create_task(self._work()) for _ in range(_AT_ONCE)]
             try:
                 yield
             finally:
-                worker.cancel()
+                for worker in workers:
+                    worker.cancel()
 
         routes = [Route("/score", self._score, methods=["POST"]), Route("/health", self._health, methods=["GET"])]
         return Starlette(routes=routes, lifespan=working)
@@ -70,7 +73,7 @@ class RewardServer:
             given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
             if not hmac.compare_digest(given, self.token.encode()):
                 return JSONResponse({"error": "the bearer token is wrong or missing."}, 401)
-        body = b""
+        body = bytearray()
         async for part in request.stream():
             body += part
             if len(body) > _MOST_BYTES:
@@ -84,7 +87,7 @@ class RewardServer:
         if len(self._waiting) + len(items) > self.most:
             return JSONResponse({"error": "too many replies wait already; try again later."}, 503)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._reader, self.model.read, items)
+        await loop.run_in_executor(self._readers, self.model.read, items)
         futures = [loop.create_future() for _ in items]
         self._waiting += zip(items, futures, strict=True)
         self._arrived.set()
@@ -103,8 +106,10 @@ class RewardServer:
             taken, self._waiting = self._waiting[: self.batch], self._waiting[self.batch :]
             if not self._waiting:
                 self._arrived.clear()
+            if not taken:  # the other worker was faster
+                continue
             try:
-                found = await loop.run_in_executor(self._thread, self.model.scores, [c for c, _ in taken])
+                found = await loop.run_in_executor(self._threads, self.model.scores, [c for c, _ in taken])
             except Exception as error:
                 for _, future in taken:
                     if not future.done():

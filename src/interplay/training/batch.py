@@ -128,7 +128,7 @@ def _pack(
     target = np.zeros(len(column), np.int64)
     if actions:
         target = np.fromiter(itertools.chain.from_iterable(s.action for s in said), np.int64, len(column))
-    to = lambda a: torch.from_numpy(a).to(device)  # noqa: E731
+    to = lambda a: torch.from_numpy(a).to(device, non_blocking=True)  # noqa: E731
     return MicroBatch(
         to(np.fromiter(itertools.chain.from_iterable(n.tokens for n, _ in laid), np.int64, at)).unsqueeze(0),
         to(np.concatenate([np.arange(n.position, n.position + len(n.tokens)) for n, _ in laid])).unsqueeze(0),

@@ -12,6 +12,7 @@ import copy
 import hashlib
 import json
 import random
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from interplay.config import AdapterSection, TrainSection
+from interplay.engines.codec import TokenCodec
 from interplay.errors import ModelError
 from interplay.models.adapter import Adapter
 from interplay.models.attention import NAME as ATTENTION
@@ -86,9 +88,11 @@ class RewardModel:
         self.masters = Masters(self.module.parameters())
         self.optimizer: torch.optim.Optimizer | None = None
         self.latch = Latch(self.device.type == "cuda")
+        self._computing = threading.Lock()  # held while one of several threads starts its work on the device
         self.centre, self.scale, self.version = 0.0, 1.0, 0
         self.temperature = 1.0  # of its probabilities, fitted on held-out rows
         self.anchors: list[Conversation] = []
+        self._codec = TokenCodec(self.tokenizer)
         self._ids: dict[Conversation, tuple[int, ...]] = {}  # every conversation is tokenised once
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -96,21 +100,20 @@ class RewardModel:
     def read(self, conversations: Sequence[Conversation]) -> list[tuple[int, ...]]:
         """The tokens of conversations as the model's template writes them; of a long one, its end. New ones are
         tokenised together, on several threads."""
-        found = {c: ids for c in conversations if (ids := self._ids.get(c)) is not None}
-        new = [c for c in dict.fromkeys(conversations) if c not in found]
+        rows = [self._ids.get(c) for c in conversations]
+        new = list(dict.fromkeys(c for c, ids in zip(conversations, rows, strict=True) if ids is None))
+        known: dict[Conversation, tuple[int, ...]] = {}
         if new:
             chats = [
                 [{"role": m.role, "content": m.content} for m in (*question, Message("assistant", reply))]
                 for question, reply in new
             ]
             texts = self.tokenizer.apply_chat_template(chats, tokenize=False)
-            rows = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-            known = {c: tuple(row[-self.longest :]) for c, row in zip(new, rows, strict=True)}
+            known = {c: ids[-self.longest :] for c, ids in zip(new, self._codec.encode_all(texts), strict=True)}
             if len(self._ids) + len(known) > _REMEMBERED:
                 self._ids.clear()
             self._ids.update(known)
-            found.update(known)
-        return [found[c] for c in conversations]
+        return [known[c] if ids is None else ids for c, ids in zip(conversations, rows, strict=True)]
 
     def _scores(self, conversations: Sequence[Conversation]) -> Tensor:
         """The head's output for each, with its graph."""
@@ -123,24 +126,23 @@ class RewardModel:
             hidden = hidden_states(self.model, batch, mixer.mix(batch), self.config.recompute)
             found.append(self.head(hidden.float()).squeeze(-1).index_select(0, batch.prediction_N))
             order += batch.examples
-        place = torch.empty(len(order), dtype=torch.long, device=self.device)
-        place[torch.tensor(order, device=self.device)] = torch.arange(len(order), device=self.device)
+        place = torch.tensor(order).argsort().to(self.device, non_blocking=True)  # a blocking copy waits for the model
         return torch.cat(found).index_select(0, place)
 
     @torch.no_grad()
     def scores(self, conversations: Sequence[Conversation]) -> list[float]:
         """The score of each conversation: the probability that it is right, or a number with mean 0 and deviation 1
-        over the anchors."""
-        out: list[float] = []
+        over the anchors. While one thread waits for its scores, another one may start its own on the device."""
+        found: list[Tensor] = []
         with self.latch.reading():
-            for part in _chunks(conversations, 256):
-                raw = self._scores(part)
-                out += (
-                    torch.sigmoid(raw / self.temperature)
-                    if self.kind == "verifier"
-                    else (raw - self.centre) / self.scale
-                ).tolist()
-        return out
+            with self._computing:
+                for part in _chunks(conversations, 256):
+                    raw = self._scores(part)
+                    verifier = self.kind == "verifier"
+                    found.append(
+                        torch.sigmoid(raw / self.temperature) if verifier else (raw - self.centre) / self.scale
+                    )
+            return [score for part in found for score in part.tolist()]
 
     @torch.no_grad()
     def probabilities(self, rows: Sequence[Better]) -> list[float]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from interplay.config import EngineSection, Recipe
 from interplay.errors import CheckpointError
@@ -29,13 +29,15 @@ from interplay.training.identity import made_of, refuse_another
 from interplay.training.judges import Judges
 from interplay.training.learner import Learner
 from interplay.training.local import LocalLearner
-from interplay.training.rank_group import StartRanks
 from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
 from interplay.training.snapshots import Snapshots
 from interplay.training.tally import update_cost
 from interplay.training.versions import Versions
 from interplay.types import Snapshot
+
+if TYPE_CHECKING:
+    from interplay.training.rank_group import StartRanks  # only sharded learners need it
 
 
 @dataclass
