@@ -62,6 +62,16 @@ def test_a_run_gets_the_limits_of_the_recipe(
     assert int((tmp_path / "pids.max").read_text()) >= 7 + 1024
 
 
+def test_runs_go_on_if_no_more_groups_can_be_made(
+    worker: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = worker.ForkServer.__new__(worker.ForkServer)
+    server.made = {"walls": True, "memory_mb": 100.0, "disk_mb": 20.0, "processes": 7}
+    server.place, server.groups = str(tmp_path / "gone"), set()
+    assert server.new_group() is None and not server.place
+    assert "no control group could be made" in capfd.readouterr().err
+
+
 # -- with the kernel's own groups -------------------------------------------------------------------------------------
 
 

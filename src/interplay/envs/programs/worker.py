@@ -83,7 +83,7 @@ class ForkServer:
         os.dup2(2, 1)  # what a module prints when it is imported is no report
         self.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         more_files(self.open_files)
-        self.place = cgroup.find_place()[0]  # the control group in which each run gets its own; empty if there is none
+        self.place = ""  # the control group in which each run gets its own; empty if there is none
         self.groups: set[cgroup.Cgroup] = set()
         self.lessons = 3  # how often modules that runs have imported are imported here
 
@@ -93,6 +93,7 @@ class ForkServer:
         if made["walls"]:
             walls.enter_namespaces(made["network"])
             self.files = walls.FileRules([*walls.readable_by_default(), *made["readable"]])
+        self.place = cgroup.find_place()[0]  # behind the walls, because root may not divide another user's group there
         if made["walls"] and not made["network"]:
             walls.lend_listener(made["port"], made["lender"])
         else:
@@ -192,13 +193,19 @@ class ForkServer:
         return job
 
     def new_group(self) -> cgroup.Cgroup | None:
-        """A control group for one run, with its limits. The folder of a walled run is in memory too."""
+        """A control group for one run, with its limits. The folder of a walled run is in memory too. If the kernel makes
+        no more groups, runs go on without, and only `look` limits them."""
         if not self.place:
             return None
-        group = cgroup.make_cgroup(self.place)
-        self.groups.add(group)
         in_memory = self.made["disk_mb"] if self.made["walls"] else 0
-        group.limit(self.made["memory_mb"] + in_memory, self.made["processes"] + THREADS)
+        try:
+            group = cgroup.make_cgroup(self.place)
+            self.groups.add(group)
+            group.limit(self.made["memory_mb"] + in_memory, self.made["processes"] + THREADS)
+        except OSError as error:
+            print(f"env.program: no control group could be made ({error}); limits are less exact.", file=sys.stderr)
+            self.place = ""
+            return None
         return group
 
     def child(self, told: int, folder: str, pipes: dict[str, int]) -> None:
