@@ -6,8 +6,8 @@ Observation   the column numbers above the grid; # yours, @ theirs, . empty. Bot
 Actions       the number of a column that is not full, alone in the reply.
 Rewards       `win` (agent, at the end): +1 winner, −1 loser, 0 draw (the grid is full). An illegal reply forfeits the
               game and costs its player an additional −1, `illegal` (process).
-Options       `columns`, `rows`, `line` (how many in a row win), `brief` (the board without the rules), `opening` (how many
-              random moves training games may begin with).
+Options       `columns`, `rows`, `line` (how many in a row win), `brief` (the board without the rules), `opening` (up to
+              how many random moves training games begin with).
 Version       1
 """
 
