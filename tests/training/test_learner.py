@@ -6,13 +6,15 @@ import asyncio
 import io
 import math
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from runs import example, resampled
+from runs import example, resampled, train
 from torch import Tensor
 
 from interplay.algorithms.algorithm import CriticSettings
@@ -460,6 +462,39 @@ def test_minibatches_cover_every_sample_once_per_epoch(count: int, parts: int) -
         assert sorted(ids) == sorted(e.sample.id for e in examples)
     assert found == minibatches(examples, section, seed=1)
     assert minibatches([], section, seed=1) == []
+
+
+def test_the_replies_to_one_decision_are_trained_on_in_the_same_optimiser_step() -> None:
+    """Their prompt is then computed once, and each step compares them."""
+    examples = [replace(e, decision=f"game/{i // 4}X") for i, e in enumerate(examples_of(24))]
+    found = minibatches(examples, config(epochs=2, minibatches=3), seed=1)
+    assert [len(part) for part in found] == [8] * 6
+    for part in found:
+        assert set(Counter(e.decision for e in part).values()) == {4}
+    assert found[:3] != found[3:], "every epoch is shuffled again"
+
+
+def test_a_trainer_names_the_decision_of_each_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Example] = []
+
+    def watched(examples: Sequence[Example], section: TrainSection, seed: int) -> list[list[Example]]:
+        seen.extend(examples)
+        return minibatches(examples, section, seed)
+
+    monkeypatch.setattr(step_module, "minibatches", watched)
+    recipe = {
+        "name": "test", "device": "cpu", "env": {"name": "tictactoe", "size": 2, "line": 2},
+        "policies": {"player": {"base": "tiny-16x1"}}, "seats": "player", "sampling": {"max_tokens": 2, "legal": True},
+        "algorithm": {"name": "at_grpo", "candidates": 3, "kl": 0.1}, "rollout": {"tasks": 4},
+        "train": {"steps": 1, "minibatches": 2}, "records": {"tensorboard": "off"},
+    }  # fmt: skip
+    train(tmp_path, recipe)
+    decisions: dict[str, list[Example]] = {}
+    for e in seen:
+        decisions.setdefault(e.decision, []).append(e)
+    assert len(decisions) > 4
+    assert {len(replies) for replies in decisions.values()} == {3}
+    assert all(len({e.sample.prompt for e in replies}) == 1 for replies in decisions.values())
 
 
 def test_minibatches_are_shuffled_by_seed_and_epoch() -> None:

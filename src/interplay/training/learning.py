@@ -124,6 +124,7 @@ class Learning:
                     given.reference.get(w.sample.id),
                     lags=self._lags(name, w.sample),
                     share=w.share,
+                    decision=f"{turn.keys.episode}/{turn.decision}{turn.role}",
                 )
                 for turn in ordered
                 for drawn in turn.samples

@@ -12,14 +12,22 @@ from interplay.types import seed_of
 
 
 def minibatches(examples: Sequence[Example], config: TrainSection, seed: int) -> list[list[Example]]:
-    """The examples of each optimiser step: `epochs` passes, each split into shuffled `minibatches`."""
+    """The examples of each optimiser step: `epochs` passes, each split into shuffled `minibatches`.
+
+    The replies to one decision stay together, so that each step compares them and computes their prompt only once."""
+    groups: dict[str, list[int]] = {}
+    for i, example in enumerate(examples):
+        groups.setdefault(example.decision or str(i), []).append(i)
+    decisions = list(groups.values())
     out: list[list[Example]] = []
     for epoch in range(config.epochs if examples else 0):
-        order = list(range(len(examples)))
+        order = list(range(len(decisions)))
         if config.minibatches > 1:
             random.Random(seed_of(seed, epoch)).shuffle(order)
-        size = math.ceil(len(examples) / config.minibatches)
-        out += [[examples[i] for i in sorted(order[k : k + size])] for k in range(0, len(order), size)]
+        size = math.ceil(len(decisions) / config.minibatches)
+        for k in range(0, len(order), size):
+            taken = sorted(i for d in order[k : k + size] for i in decisions[d])
+            out.append([examples[i] for i in taken])
     return out
 
 

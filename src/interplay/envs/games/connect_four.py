@@ -6,7 +6,8 @@ Observation   the column numbers above the grid; # yours, @ theirs, . empty. Bot
 Actions       the number of a column that is not full, alone in the reply.
 Rewards       `win` (agent, at the end): +1 winner, −1 loser, 0 draw (the grid is full). An illegal reply forfeits the
               game and costs its player an additional −1, `illegal` (process).
-Options       `columns`, `rows`, `line` (how many in a row win), `brief` (the board without the rules).
+Options       `columns`, `rows`, `line` (how many in a row win), `brief` (the board without the rules), `opening` (up to
+              how many random moves training games begin with).
 Version       1
 """
 
@@ -19,6 +20,7 @@ from pydantic import Field, model_validator
 
 from interplay.config import Section
 from interplay.envs.env import Env, register
+from interplay.envs.opening import DESCRIPTION, play_opening
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
@@ -30,6 +32,7 @@ class Options(Section):
     rows: int = Field(6, ge=1, le=20)
     line: int = Field(4, ge=2, le=20, description="how many in a row win")
     brief: bool = Field(False, description="show only the board, without the rules, for models trained from scratch")
+    opening: int = Field(0, ge=0, description=DESCRIPTION)
 
     @model_validator(mode="after")
     def _line_fits(self) -> Options:
@@ -85,6 +88,7 @@ class ConnectFour(Env):
         self.moves = 0
         self.winner: Role | None = None
         self.over = False
+        play_opening(self, task.data.get("opening", 0))  # tasks in older records have no such option
 
     def observe(self) -> dict[Role, Observation]:
         if self.over:

@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 
 from interplay.config import Section
 from interplay.envs.env import Env, register
+from interplay.envs.opening import DESCRIPTION, play_opening
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
@@ -31,6 +32,7 @@ class Options(Section):
     line: int = Field(3, ge=2, le=10, description="how many in a row win")
     brief: bool = Field(False, description="show only the board, without the rules, for models trained from scratch")
     memory: bool = Field(False, description="keep each player's conversation instead of a fresh prompt per move")
+    opening: int = Field(0, ge=0, description=DESCRIPTION)
 
     @model_validator(mode="after")
     def _line_fits(self) -> Options:
@@ -103,15 +105,17 @@ class TicTacToe(Env):
         self.size, self.memory = task.data["size"], task.data["memory"]
         self.lines = _lines(self.size, task.data["line"])
         self.marks = [0, 0]  # by player, as bits
-        self.moves = 0
+        self.moves = self.began = 0
         self.winner: Role | None = None
         self.over = False
+        play_opening(self, task.data.get("opening", 0))  # tasks in older records have no such option
+        self.began = self.moves
 
     def observe(self) -> dict[Role, Observation]:
         if self.over:
             return {}
         mover = self.moves % 2
-        known = self.task.data["brief"] or (self.memory and self.moves >= 2)
+        known = self.task.data["brief"] or (self.memory and self.moves >= self.began + 2)
         line = None if known else self.task.data["line"]
         return {self.roles[mover]: _seen(self.size, self.marks[mover], self.marks[1 - mover], line, not self.memory)}
 
