@@ -125,8 +125,8 @@ def mean_of(rows: Sequence[Mapping[str, float]], key: str) -> float:
 
 @local_cluster(2)
 def workers(args: argparse.Namespace) -> dict[str, Any]:
-    """Episodes per second on a task whose tool computes, and for each CPU second of the tools alone. An engine's time on
-    the clock cannot be subtracted: it shares its worker's core with the tool, and mostly waits for it."""
+    """Episodes per second on a task whose tool computes, and for each CPU second of the tools alone. The time of an
+    engine on the clock cannot be subtracted: it shares its worker's core with the tool, and mostly waits for it."""
     arms = {"1 worker": (1, 1), "2 workers": (2, 1), "1 worker, twice the concurrency": (1, 2)}
     found: dict[str, Any] = {}
     for name, (count, slots) in arms.items():

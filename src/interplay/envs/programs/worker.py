@@ -193,8 +193,8 @@ class ForkServer:
         return job
 
     def new_group(self) -> cgroup.Cgroup | None:
-        """A control group for one run, with its limits. The folder of a walled run is in memory too. If the kernel makes
-        no more groups, runs go on without, and only `look` limits them."""
+        """A control group for one run, with its limits. The folder of a walled run is in memory too. If no group can be
+        made, runs go on without, and only `look` limits them."""
         if not self.place:
             return None
         in_memory = self.made["disk_mb"] if self.made["walls"] else 0
