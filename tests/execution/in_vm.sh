@@ -68,8 +68,8 @@ busybox mount -t tmpfs tmpfs /new/dev/shm
 busybox mount -t tmpfs tmpfs /new/tmp
 busybox ifconfig lo 127.0.0.1
 busybox chmod 711 /new/root # only in memory: an ordinary user may then start an interpreter that is installed there
-busybox cp /start.sh /command.sh /new/tmp
-exec busybox switch_root /new /bin/sh /tmp/start.sh
+busybox cp /start.sh /command.sh /new/dev/shm
+exec busybox switch_root /new /bin/sh /dev/shm/start.sh
 END
 
 # The second one: it makes the groups and starts the command in them.
@@ -84,9 +84,9 @@ if [ "$delegate" = yes ]; then
     for group in delegated delegated/session; do
         (cd "$group" && chown 65534:65534 . cgroup.procs cgroup.subtree_control cgroup.threads)
     done
-    sh -c 'echo $$ > delegated/session/cgroup.procs && exec sh /tmp/command.sh'
+    sh -c 'echo $$ > delegated/session/cgroup.procs && exec sh /dev/shm/command.sh'
 else
-    sh /tmp/command.sh
+    sh /dev/shm/command.sh
 fi
 echo $? > /dev/ttyS1
 echo o > /proc/sysrq-trigger

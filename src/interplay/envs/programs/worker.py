@@ -203,7 +203,7 @@ class ForkServer:
             self.groups.add(group)
             group.limit(self.made["memory_mb"] + in_memory, self.made["processes"] + THREADS)
         except OSError as error:
-            print(f"env.program: no control group could be made ({error}); limits are less exact.", file=sys.stderr)
+            sys.stderr.write(f"env.program: no control group could be made ({error}); limits are less exact.\n")
             self.place = ""
             return None
         return group
