@@ -41,7 +41,6 @@ ADDED = ("/probe", "/tokens", "reply_tokens")  # endings of metrics that the old
 # The older commit counted only the replies that a tree kept, and no reply as cut off that was then refused.
 REDEFINED = ("turns_cut", "turns_illegal")
 
-_TOGETHER = "the candidates of one decision stay in one minibatch"
 _SEED = "networks, replay and noise follow the recipe's seed"
 CHANGED = {
     "ppo": "the critic's minibatches are drawn with the recipe's seed",
@@ -52,11 +51,6 @@ CHANGED = {
     "maddpg-gumbel": f"{_SEED}; a decision weighs the same whatever its number of legal replies",
     "mappo": "values are normalised (PopArt)",
     "dapo": "other tasks are played in place of groups that tie, and replies that were cut off are left out",
-    "demo": _TOGETHER,
-    "l2": _TOGETHER,
-    "l3": _TOGETHER,
-    "online-dpo": _TOGETHER,
-    "plan-path-l2": _TOGETHER,
     "rae": "a baseline is named for its role and who sits there; the weights are identical",
 }
 

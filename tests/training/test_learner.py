@@ -467,11 +467,13 @@ def test_minibatches_cover_every_sample_once_per_epoch(count: int, parts: int) -
 def test_the_replies_to_one_decision_are_trained_on_in_the_same_optimiser_step() -> None:
     """Their prompt is then computed once, and each step compares them."""
     examples = [replace(e, decision=f"game/{i // 4}X") for i, e in enumerate(examples_of(24))]
-    found = minibatches(examples, config(epochs=2, minibatches=3), seed=1)
+    found = minibatches(examples, config(epochs=2, minibatches=3, whole_decisions=True), seed=1)
     assert [len(part) for part in found] == [8] * 6
     for part in found:
         assert set(Counter(e.decision for e in part).values()) == {4}
     assert found[:3] != found[3:], "every epoch is shuffled again"
+    apart = minibatches(examples, config(epochs=2, minibatches=3), seed=1)
+    assert any(set(Counter(e.decision for e in part).values()) != {4} for part in apart)
 
 
 def test_a_trainer_names_the_decision_of_each_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,11 @@ class TrainSection(Section):
     grad_clip: float = Field(1.0, gt=0, description="gradients with a larger norm are scaled down to it")
     epochs: int = Field(1, ge=1, description="how many times the data of a step are trained on")
     minibatches: int = Field(1, ge=1, description="number of optimiser steps in one epoch")
+    whole_decisions: bool = Field(
+        False,
+        description="keep the replies to one decision in one minibatch; their prompt is then computed once, which is "
+        "faster, but the minibatches differ more from each other",
+    )
     micro_batch_tokens: int = Field(
         16_384, ge=1, description="the largest number of tokens, padding included, in one forward pass"
     )

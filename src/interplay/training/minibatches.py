@@ -14,10 +14,11 @@ from interplay.types import seed_of
 def minibatches(examples: Sequence[Example], config: TrainSection, seed: int) -> list[list[Example]]:
     """The examples of each optimiser step: `epochs` passes, each split into shuffled `minibatches`.
 
-    The replies to one decision stay together, so that each step compares them and computes their prompt only once."""
+    With `whole_decisions`, the replies to one decision are in the same step, which compares them and computes their
+    prompt only once."""
     groups: dict[str, list[int]] = {}
     for i, example in enumerate(examples):
-        groups.setdefault(example.decision or str(i), []).append(i)
+        groups.setdefault((config.whole_decisions and example.decision) or str(i), []).append(i)
     decisions = list(groups.values())
     out: list[list[Example]] = []
     for epoch in range(config.epochs if examples else 0):

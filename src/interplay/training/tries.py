@@ -21,8 +21,8 @@ class Example:
     """A sample as the learner uses it, with its policy and its credit. A sample without an advantage is not trained on.
     `share` is its weight, in samples, in the mean of the loss (`algorithm.Weighed`).
 
-    `decision` names the decision that the sample belongs to. The samples of one decision are trained on in the same
-    optimiser step (`minibatches.py`); a sample without a name is trained on alone.
+    `decision` names the decision that the sample belongs to. With `train.whole_decisions`, the samples of one decision
+    are trained on in the same optimiser step (`minibatches.py`); a sample without a name is trained on alone.
 
     `values` and `targets` are for a critic: one number at the end of the prompt, or one before each sampled token."""
 
