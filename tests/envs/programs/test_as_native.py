@@ -109,7 +109,7 @@ def test_forks_by_replay_are_forks_by_copy(name: str, monkeypatch: pytest.Monkey
     assert advantages("at_grpo", settings, a) == advantages("at_grpo", settings, b)
 
 
-HTTP = {"function": "http_game:play", "program": {"linger": 20.0}}  # machines under load are slow
+HTTP = {"function": "http_game:play", "program": {"linger": 200.0}}  # machines under load are slow
 
 
 @pytest.mark.parametrize("name", GAMES)
