@@ -15,9 +15,9 @@ DESCRIPTION = "training games begin after 0 to this many random legal moves (exp
 
 
 def play_opening(env: Env, most: int) -> None:
-    """Play random legal moves on a new turn-taking game. Their number is drawn from 0 to `most`. All of it follows from
-    the seed of the task, so that all episodes of a task begin in the same position. No move is played that would end
-    the game."""
+    """Play from 0 to `most` random legal moves of a new game in which players take turns. Moves and their number follow
+    from the seed of the task, so that all episodes of a task begin in the same position. No move is played that
+    would end the game."""
     if not most or split_of_task(env.task.seed) != "train":
         return
     for _ in range(env.rng.randrange(most + 1)):

@@ -39,7 +39,8 @@ def make_optimizer(parameters: Iterable[Tensor], config: TrainSection, lr: float
 
 
 def moments(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> dict[str, Any]:
-    """The state of an optimiser that has the parts of these parameters. Moments are sharded as the parameters are."""
+    """The state of an optimiser whose tensors are this rank's parts of `parameters`. The moments of a sharded parameter
+    are returned as sharded tensors."""
     state = optimizer.state_dict()
     return {**state, "state": _each_moment(state["state"], parameters, spread)}
 

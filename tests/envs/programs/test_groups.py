@@ -72,7 +72,7 @@ def test_runs_go_on_if_no_more_groups_can_be_made(
     assert "no control group could be made" in capfd.readouterr().err
 
 
-# -- with the kernel's own groups -------------------------------------------------------------------------------------
+# -- with real control groups of the kernel ---------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a run of an outside program says about its end. Standard library only: `worker.py` imports it."""
+"""Reads how a run of an outside program ended. It uses only the standard library, because `worker.py` imports it."""
 
 from __future__ import annotations
 

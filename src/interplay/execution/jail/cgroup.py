@@ -160,7 +160,7 @@ def _limited(path: str) -> bool:
 
 
 def _divides(path: str, top: bool) -> bool:
-    """Whether we can make a group in this one and move a process of ours into it."""
+    """Whether this process may make a group inside the group `path`, and move one of its own processes there."""
     if top:  # only the topmost group may have processes itself and give its parts these controllers
         with contextlib.suppress(OSError), open(f"{path}/cgroup.subtree_control", "w") as file:
             file.write(" ".join(f"+{name}" for name in CONTROLLERS))

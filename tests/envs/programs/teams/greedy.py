@@ -42,6 +42,6 @@ def starts_threads(task: dict[str, Any]) -> int:
 
 
 def leaves_a_daemon(task: dict[str, Any]) -> int:
-    """Starts a process in a session of its own, which holds none of our pipes."""
+    """Starts a process in a new session. It closes all pipes to this process, so that only a group can find it."""
     null = subprocess.DEVNULL
     return subprocess.Popen(["sleep", "600"], stdin=null, stdout=null, stderr=null, start_new_session=True).pid
