@@ -60,7 +60,7 @@ def main() -> None:
         with tarfile.open(args.unpack) as tar:
             tar.extractall(args.out, filter="data")
     tell = lambda line: print(f"{time.monotonic() - began:.0f} s: {line}", flush=True)  # noqa: E731
-    pace = ExperimentPace(args.jobs, args.seconds)
+    pace = ExperimentPace(args.jobs, args.seconds, go_on=True)
     studies = run_studies(args.studies, args.out, args.changes, args.seeds, pace, tell)
     left = sum(
         not (args.out / s.section.name / arm / f"seed-{seed}" / TESTED).is_file()

@@ -26,6 +26,7 @@ from interplay.training import memory
 from interplay.training.activations import count_saved
 from interplay.training.critic import Critic
 from interplay.training.local import LocalLearner
+from interplay.training.shortage import explained
 from interplay.training.trainer import Trainer
 from interplay.training.tries import Example
 
@@ -262,6 +263,29 @@ def test_copies_are_counted() -> None:
     assert half["gradients"] == 1.5 * plain["gradients"]
 
 
+def test_reward_models_are_counted(make_tiny: Callable[..., Loaded]) -> None:
+    """A judge that is trained in the run has weights of its own, and moments for all but the output layer, which it
+    does not use. A server's are elsewhere."""
+    trunk = sum(p.numel() for p in make_tiny().model.base_model.parameters())
+    one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}
+    plain = memory.estimate(plan(**one)).parts
+    train = {"labels": "gold:win"}
+
+    def judged(train: Any, *overrides: str) -> dict[str, int]:
+        judge = {"kind": "reward_model", "who": "base:tiny", "train": train}
+        return memory.estimate(plan(*overrides, **one, judges={"taste": judge})).parts
+
+    whole = judged(train)
+    assert whole["weights"] == 2 * plain["weights"] and whole["optimiser"] == plain["optimiser"] + 8 * trunk
+    assert whole["gradients"] == plain["gradients"], "only one model has gradients at a time"
+    half, alone = judged(train, "dtype=bfloat16"), memory.estimate(plan("dtype=bfloat16", **one)).parts
+    assert half["masters"] == alone["masters"] + 4 * trunk and half["weights"] == 2 * alone["weights"]
+    slim = judged({**train, "adapter": {"rank": 2}})
+    assert whole["optimiser"] > slim["optimiser"] > plain["optimiser"] and slim["weights"] > whole["weights"]
+    served = {"kind": "reward_model", "who": "http://localhost:1"}
+    assert memory.estimate(plan(**one, judges={"taste": served})).parts == plain
+
+
 def test_a_leagues_lineup_is_counted() -> None:
     """As many snapshots as a step may draw; adapters share their base."""
     one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}
@@ -347,7 +371,7 @@ def test_out_of_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_another_error_is_not_mistaken_for_it() -> None:
-    with pytest.raises(RuntimeError, match="shapes"), memory.explained(plan()):
+    with pytest.raises(RuntimeError, match="shapes"), explained(plan()):
         raise RuntimeError("shapes do not match")
 
 

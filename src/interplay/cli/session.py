@@ -26,7 +26,8 @@ from interplay.evaluation.field import Field
 from interplay.rollout.team import Team
 from interplay.seats import RunPlan
 from interplay.training.interrupt import Interrupt
-from interplay.training.memory import estimate, explained
+from interplay.training.memory import estimate
+from interplay.training.shortage import explained
 from interplay.training.trainer import Observer, Trainer
 from interplay.types import Occupant, Role
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from itertools import accumulate
 from typing import Any
 
-from interplay.errors import InterplayError
+from interplay.errors import ConfigError
 from interplay.execution.job import Limits
 from interplay.execution.services import LibraryQuestion, service
 
@@ -30,10 +30,15 @@ def same(gold: str, answer: str) -> bool:
     """Whether two answers, in LaTeX or plain text, are mathematically equal. False if the comparison takes too long."""
     if monstrous(answer):
         return False
-    if find_spec("math_verify") is None:
-        raise InterplayError("comparing formulas needs math-verify: pip install 'interplay[math]'.")
+    require()
     result = service(__name__).ask(LibraryQuestion([gold, answer], limits=LIMITS))
     return result.ok and result.output == b"true"
+
+
+def require() -> None:
+    """Raise if math-verify is not installed. Without it, every answer that is no plain number would end its episode."""
+    if find_spec("math_verify") is None:
+        raise ConfigError("comparing formulas needs math-verify: pip install 'interplay[math]'.")
 
 
 def monstrous(text: str) -> bool:

@@ -18,8 +18,8 @@ from interplay.envs.programs.counts import take as program_counts
 from interplay.errors import EngineLost, GuardError
 from interplay.training.critic import StateCritic
 from interplay.training.learner import Learner, Objective
-from interplay.training.memory import is_shortage, short_of_memory
 from interplay.training.score import Scorer
+from interplay.training.shortage import is_shortage, short_of_memory
 from interplay.training.state import RunState
 from interplay.training.tally import Clock, tally
 from interplay.training.tries import Example, by_policy, order

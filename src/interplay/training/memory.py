@@ -1,4 +1,4 @@
-"""Estimate the memory that a run needs before it starts, and explain errors when memory runs out anyway.
+"""Estimate the memory that a run needs before it starts.
 
 Models are built on torch's `meta` device, which has shapes but no data. Parameters are counted exactly, and the memory
 that a forward pass keeps for its backward pass is measured by running one. On a GPU the engine makes its key-value
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,9 +19,10 @@ from typing import Any
 
 import torch
 
-from interplay.config import AdapterSection, Optimizer, Recipe
+from interplay.config import AdapterSection, JudgeSection, Optimizer, Recipe
+from interplay.config.judges import BASE, HTTP, SCORING
 from interplay.engines.engine import CPU_CACHE_TOKENS
-from interplay.errors import ConfigError, ResourceError
+from interplay.errors import ConfigError
 from interplay.models.adapter import sizes
 from interplay.models.device import device_of, dtype_of, wanted_device
 from interplay.models.load import blank, read_config
@@ -41,10 +41,6 @@ _BLOCK = 256  # numbers per scale in an 8-bit optimiser
 _LOGITS_CPU = 5  # fp32 copies of a piece: logits, scaled, log-probs, probabilities, their product
 _LEAST = 256  # tokens in the smallest micro-batch that is worth suggesting
 _TOKENS = 64  # in the forward pass that is measured
-REMEDY = (
-    "lower train.micro_batch_tokens, rollout.concurrency or sampling.max_tokens, set train.recompute = true or "
-    "train.optimizer = 'adamw_8bit', or train adapters (policies.NAME.adapter) instead of all weights"
-)
 
 
 @dataclass(frozen=True)
@@ -98,6 +94,7 @@ class _Shape:
     """The sizes of a model."""
 
     tensors: tuple[int, ...]  # number of parameters of each
+    trunk: tuple[int, ...]  # the same without an output layer that has weights of its own
     activations: int  # bytes per token kept for the backward pass
     layer_input: int  # bytes per token and layer kept with train.recompute
     layers: int
@@ -127,6 +124,7 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
     gradients: dict[str, int] = {}
     engines = _add_policies(plan, shapes, dtype, parts, gradients)
     _add_critics(plan, shapes, parts, gradients)
+    _add_judges(recipe, shapes, dtype, parts, gradients)
     parts["gradients"] = max(gradients.values(), default=0)  # only one model has gradients at a time
     if recipe.warmstart is not None and recipe.warmstart.base:
         parts["imitation of the base"] = _imitation(plan, shapes, dtype, parts)
@@ -250,7 +248,8 @@ def _imitation(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, par
 def _bases(plan: RunPlan) -> set[str]:
     critic = plan.algorithm.critic
     own = {critic.base} if critic is not None and critic.base is not None else set()
-    return {p.base for p in plan.recipe.policies.values() if not p.is_remote} | own
+    judged = {base for base, _ in _reward_models(plan.recipe)}
+    return {p.base for p in plan.recipe.policies.values() if not p.is_remote} | own | judged
 
 
 def _frozen_copies(plan: RunPlan, shapes: dict[str, _Shape]) -> list[str]:
@@ -288,6 +287,30 @@ def _add_critics(plan: RunPlan, shapes: dict[str, _Shape], parts: dict[str, int]
         gradients[f"critic of {name}"] = _FP32 * sum(own)
 
 
+def _reward_models(recipe: Recipe) -> list[tuple[str, JudgeSection]]:
+    """The bases or folders of the reward models and verifiers that this process loads."""
+    here = (s for s in recipe.judges.values() if s.kind in SCORING and not s.who.startswith(HTTP))
+    return [(str(Path(s.who.removeprefix(BASE)).expanduser()), s) for s in here]
+
+
+def _add_judges(
+    recipe: Recipe, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int], gradients: dict[str, int]
+) -> None:
+    """Every reward model has weights of its own, even if a policy has the same base."""
+    for number, (base, section) in enumerate(_reward_models(recipe)):
+        shape = shapes[base]
+        parts["weights"] += dtype.itemsize * shape.count
+        if section.train is None:
+            continue
+        adapter = section.train.adapter
+        own = shape.trunk if adapter is None else shape.adapter(adapter)
+        copies = adapter is None and dtype is not torch.float32
+        parts["weights"] += _FP32 * sum(own) if adapter is not None else 0
+        parts["masters"] += _FP32 * sum(own) if copies else 0
+        parts["optimiser"] += _moments(own, recipe.train.optimizer)
+        gradients[f"judge {number}"] = (_FP32 + (dtype.itemsize if copies else 0)) * sum(own)
+
+
 def _moments(tensors: tuple[int, ...], optimizer: Optimizer) -> int:
     """The bytes of an optimiser's state on the device."""
     if optimizer.startswith("paged"):
@@ -314,6 +337,7 @@ def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
     depth, heads, size = cache_shape(model)
     return _Shape(
         tuple(p.numel() for p in model.parameters()),
+        tuple(p.numel() for p in model.base_model.parameters()),
         saved_bytes(model, _TOKENS) // _TOKENS,
         text.hidden_size * dtype.itemsize,
         text.num_hidden_layers,
@@ -322,35 +346,6 @@ def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
         int(text.max_position_embeddings),
         tuple((name, *sizes(layer)) for name, layer in layers(model).items()),
         family_of(base, config) is not None,
-    )
-
-
-@contextmanager
-def explained(plan: RunPlan) -> Iterator[None]:
-    """Turn an out-of-memory error inside this context into one that says which settings to lower."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise short_of_memory(plan, error) from None
-    except RuntimeError as error:
-        if not is_shortage(str(error)):
-            raise
-        raise short_of_memory(plan, error) from None
-
-
-def is_shortage(message: str) -> bool:
-    """Whether an error's text says that memory ran out. The CPU allocator raises a plain RuntimeError."""
-    return any(sign in message for sign in ("OutOfMemoryError", "out of memory", "not enough memory", "MemoryError"))
-
-
-def short_of_memory(plan: RunPlan, error: object) -> ResourceError:
-    first = (str(error).strip().splitlines() or ["no further details"])[0]
-    recipe = plan.recipe
-    return ResourceError(
-        f"the run is out of memory ({first}); {REMEDY}. Now train.micro_batch_tokens is "
-        f"{recipe.train.micro_batch_tokens} and rollout.concurrency {recipe.rollout.concurrency}; try half of them: "
-        f"interplay train RUN train.micro_batch_tokens={max(1, recipe.train.micro_batch_tokens // 2)} "
-        f"rollout.concurrency={max(1, recipe.rollout.concurrency // 2)} --resume goes on from the newest checkpoint."
     )
 
 

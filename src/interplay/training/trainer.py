@@ -27,9 +27,10 @@ from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
 from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
-from interplay.training.memory import GiB, estimated_metrics, explained, peak_bytes
+from interplay.training.memory import GiB, estimated_metrics, peak_bytes
 from interplay.training.probe import Probe
 from interplay.training.sft import warmstart
+from interplay.training.shortage import explained
 from interplay.training.state import RunState
 from interplay.training.tally import Clock, Meter
 from interplay.training.thread import LearnerThread

@@ -21,9 +21,9 @@ from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.envs.tasks.media import loaded
 from interplay.errors import ConfigError
 from interplay.execution.sandbox import Isolation
-from interplay.rewards import short_text, verify
+from interplay.rewards import algebra, short_text, verify
 from interplay.rewards.quantity import number
-from interplay.types import MediaKind, Message, Observation, Role
+from interplay.types import MediaKind, Message, Observation, Role, Task
 
 _ANSWER: dict[str, str] = {
     "boxed": "Solve the problem step by step, then put the final answer, and nothing else, into \\boxed{}.",
@@ -72,6 +72,11 @@ class MathQuestion(DataEnv):
     def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         steps = rng.randint(options["min_steps"], options["max_steps"])
         return word_sums.draw(rng, split, steps, options["largest"])
+
+    @classmethod
+    def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:
+        algebra.require()  # here, because a run must not find out in its thousandth episode
+        return super().make_task(name, split, index, seed, options)
 
     @property
     def difficulty(self) -> Mapping[str, float]:
