@@ -9,6 +9,8 @@
     python benchmarks/perception.py --folder kept        keep the run there; a run that was stopped continues
     python benchmarks/perception.py --ceilings           the ceilings alone, without a model
     python benchmarks/perception.py --json table.json    the same lines for machines
+    python benchmarks/perception.py --mean a.json b.json the mean of each line over runs that wrote such files, the 95%
+                                                         interval (Student's t), and the value of each run
     python benchmarks/perception.py plan_path train.lr=5e-4   with changes to the recipe
 
 Seconds are those of the processor on a CPU, so that other programs on the machine do not count, and those of a clock on
@@ -48,7 +50,7 @@ from interplay.envs.games.grid import DIRECTIONS, distances, neighbours
 from interplay.envs.games.spotter_pilot import ORDERS, SIGNS
 from interplay.envs.splits import split_of
 from interplay.evaluation.field import Field
-from interplay.evaluation.intervals import wilson
+from interplay.evaluation.intervals import mean, wilson
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
@@ -263,6 +265,16 @@ def learn(table: Table, task: str, folder: Path, changes: Sequence[str], seconds
             show(f"trained, {name} untrained", {n: w for n, w in weights["training"].items() if n != name})
 
 
+def show_means(files: Sequence[Path]) -> None:
+    """Print every line that all the files have, with its mean over them."""
+    runs = [{line["what"]: line["value"] for line in json.loads(file.read_text())} for file in files]
+    for what in [w for w in runs[0] if all(w in run for run in runs)]:
+        values = [run[what] for run in runs]
+        found = mean(values)
+        each = ", ".join(f"{value:,.1f}" for value in values)
+        print(f"{what:44} {found.value:9,.1f} ± {found.high - found.value:,.1f}  ({each})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -275,7 +287,10 @@ def main() -> None:
     parser.add_argument("--ceilings", action="store_true", help="print the ceilings alone")
     parser.add_argument("--folder", help="keep the run in this folder; a run that was stopped continues")
     parser.add_argument("--json", help="also write the lines to this file")
+    parser.add_argument("--mean", nargs="+", type=Path, metavar="FILE", help="only print means over such files")
     given = parser.parse_intermixed_args()
+    if given.mean:
+        return show_means(given.mean)
     changes = [f"device={given.device}", "records.tensorboard=off", "eval.every=0", *given.changes]
     plan, table = resolve(load(RECIPES / f"{given.task}.toml", changes), training=False), Table()
     try:

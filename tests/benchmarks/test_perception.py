@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -59,3 +60,16 @@ def test_a_continued_run_counts_the_seconds_of_its_earlier_parts(perception: Mod
     assert watch.imitation == 2.0 and watch.total >= 5.0
     watch.keep()
     assert perception.Stopwatch(tmp_path, "cpu").total >= 5.0
+
+
+def test_means_over_runs_have_students_interval(
+    perception: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = []
+    for number, value in enumerate((89.0, 90.0, 91.0)):
+        files.append(tmp_path / f"{number}.json")
+        more = [{"what": "only here", "value": 1.0}] if number == 0 else []
+        files[-1].write_text(json.dumps([{"what": "solved", "value": value}, *more]))
+    perception.show_means(files)
+    printed = capsys.readouterr().out
+    assert "90.0 ± 2.5  (89.0, 90.0, 91.0)" in printed and "only here" not in printed
