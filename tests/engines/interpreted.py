@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,8 +25,9 @@ from interplay.engines.local.cuda import CudaRunner
 from interplay.engines.local.speculation import Speculation
 from interplay.errors import EngineError
 from interplay.models import kernels
+from interplay.models import plain as torch_only
 from interplay.models.adapter import Adapter
-from interplay.models.fused import Fused, suits
+from interplay.models.fused import Block, Fused, suits
 
 
 class Eager:
@@ -134,9 +136,9 @@ def with_small_adapters() -> None:
     T, K, N, R = 64, 32, 64, 16
     x, weight, down = ((torch.randn(shape, generator=generator) / K**0.5).half() for shape in ((T, K), (N, K), (R, K)))
     up = (torch.randn((R, N), generator=generator) * 2e-5).half()
-    y = kernels.wide_product(x, torch.cat((weight, down)), None)
-    owner, scales = torch.zeros(R, dtype=torch.int32), torch.full((R,), 2.0)
-    out = kernels.lora_expand(y, up, owner, scales, torch.zeros(T, dtype=torch.int32), (0,))
+    block = Block((), torch.cat((weight, down)), N, None, (0,), up)
+    bank = SimpleNamespace(owner=torch.zeros(R, dtype=torch.int32), scales=torch.full((R,), 2.0))
+    out = kernels.adapted(x, block, bank, torch.zeros(T, dtype=torch.int32))
     base, added = x.float() @ weight.float().t(), 2 * (x.float() @ down.float().t()) @ up.float()
     assert added.abs().mean() < 2**-11 * base.abs().mean()
     assert out.dtype is torch.half
@@ -144,6 +146,22 @@ def with_small_adapters() -> None:
     # The rounding error of an output is spread evenly over 2^-11 of its size: the standard error of `kept`.
     error = 2**-11 / 3**0.5 * base.pow(2).mean().sqrt() / (added.pow(2).sum().sqrt())
     assert abs(kept - 1) < 4 * error < 0.4, (kept, error)
+
+
+def with_gates() -> None:
+    """Gate, up, bias and adapters in one kernel are, to the bit, the rounded outputs and then `silu_mul`."""
+    generator = torch.Generator().manual_seed(1)
+    T, K, N, R = 37, 16, 96, 5
+    draw = lambda *shape: torch.randn(shape, generator=generator)  # noqa: E731
+    block = Block((), draw(2 * N + 2 * R, K), 2 * N, draw(2 * N + 2 * R), (0, N), draw(2 * R, 2 * N))
+    assert block.up is not None and block.bias is not None
+    block.up[:R, N:], block.up[R:, :N], block.bias[2 * N :] = 0, 0, 0  # as in a model: each layer's own columns
+    bank = SimpleNamespace(owner=torch.tensor([0, 0, 1, 1, -2], dtype=torch.int32), scales=draw(R))
+    who = torch.randint(-1, 2, (T,), generator=generator, dtype=torch.int32)
+    x = draw(T, K)
+    apart = kernels.adapted(x, block, bank, who)
+    assert torch.equal(kernels.adapted(x, block, bank, who, gated=True), kernels.silu_mul(apart, N))
+    torch.testing.assert_close(apart, torch_only.adapted(x, block, bank, who), atol=1e-4, rtol=1e-4)
 
 
 def main(family: str) -> None:
@@ -167,6 +185,7 @@ def main(family: str) -> None:
         with_limits(plain, ours)
         with_other_adapters(plain, ours)
         with_small_adapters()
+        with_gates()
     for engine, _ in both:
         engine.update(1)
         assert engine.scheduler.cache.free == engine.scheduler.cache.total

@@ -191,14 +191,13 @@ class Fused:
 
     # -- forward --------------------------------------------------------------------------------------------------
 
-    def _apply(self, block: Block, x_TC: Tensor, adapters_T: Tensor | None) -> Tensor:
-        """x·Wᵀ + b, plus the adapters' parts; rounded once."""
+    def _apply(self, block: Block, x_TC: Tensor, adapters_T: Tensor | None, gated: bool = False) -> Tensor:
+        """x·Wᵀ + b, plus the adapters' parts; rounded once. With `gated`, silu(gate) · up of such outputs."""
         if adapters_T is None or block.up is None or self.bank is None:
             bias = block.bias if block.bias is None else block.bias[: block.rows]
-            return linear(x_TC, block.weight, bias)
-        y = self.kernels.wide_product(x_TC, block.storage, block.bias)
-        out: Tensor = self.kernels.lora_expand(y, block.up, self.bank.owner, self.bank.scales, adapters_T, block.starts)
-        return out
+            out = linear(x_TC, block.weight, bias)
+            return self.kernels.silu_mul(out, self.inner) if gated else out
+        return self.kernels.adapted(x_TC, block, self.bank, adapters_T, gated)
 
     def forward(
         self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, keys: list[Tensor], values: list[Tensor],
@@ -228,7 +227,7 @@ class Fused:
             mixed = attend(i, q, self.scale, layer.window)
             x = self._apply(layer.out, mixed.flatten(1), adapters_T)
             normed = kernels.add_norm(x, residual, layer.mlp_norm, self.eps)
-            inner = kernels.silu_mul(self._apply(layer.gate_up, normed, adapters_T), self.inner)
+            inner = self._apply(layer.gate_up, normed, adapters_T, gated=True)
             x = self._apply(layer.down, inner, adapters_T)
         assert x is not None
         return kernels.add_norm(x, residual, self.norm, self.eps)

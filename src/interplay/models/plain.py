@@ -3,6 +3,8 @@ tables from `turns` have another form."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, silu
@@ -51,18 +53,14 @@ def silu_mul(gate_up_TN: Tensor, size: int) -> Tensor:
     return silu(gate_up_TN[:, :size]).mul_(gate_up_TN[:, size:])
 
 
-wide_product = linear  # everything is in fp32 here
-
-
-def lora_expand(
-    y_TM: Tensor, weight: Tensor, owner_R: Tensor, scales_R: Tensor, adapters_T: Tensor, starts: tuple[int, ...]
-) -> Tensor:
-    """The outputs with the part of each token's own adapter; see `kernels.lora_expand`. This is a part of `y`, so its
-    rows are as far apart as those of `y`."""
-    N = weight.shape[1]
-    keep_TR = (adapters_T.unsqueeze(1) == owner_R) * scales_R
-    low = y_TM[:, N:].unflatten(1, (len(starts), -1)) * keep_TR.unsqueeze(1)
-    return y_TM[:, :N].addmm_(low.flatten(1), weight)
+def adapted(x_TK: Tensor, block: Any, bank: Any, adapters_T: Tensor, gated: bool = False) -> Tensor:
+    """The outputs of joined layers with the part of each token's own adapter; see `kernels.adapted`. Without `gated`,
+    they are a part of a larger tensor, so their rows are farther apart."""
+    y_TM, N = linear(x_TK, block.storage, block.bias), block.rows
+    keep_TR = (adapters_T.unsqueeze(1) == bank.owner) * bank.scales
+    low = y_TM[:, N:].unflatten(1, (len(block.starts), -1)) * keep_TR.unsqueeze(1)
+    out = y_TM[:, :N].addmm_(low.flatten(1), block.up)
+    return silu_mul(out, N // 2) if gated else out
 
 
 def logits(hidden_TC: Tensor, weight_VC: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
     layers.py       norms, rotary positions, activations
     attention.py    over the paged cache: decode and prefill
     products.py     matrix products in fp32
-    adapters.py     LoRA's second product
+    adapters.py     layers with LoRA
     sampling.py     logits, the draw, and the state of every running sequence
 
 Tokens are packed: T rows, one per token, whatever sequence it belongs to. The key-value cache is paged: token t of a
@@ -12,14 +12,13 @@ Shapes in names: T tokens, B sequences, C hidden size, H query heads, G key-valu
 Import this only if there is a GPU, or with Triton's interpreter, with which the tests compare it with plain torch.
 """
 
-from interplay.models.kernels.adapters import lora_expand
+from interplay.models.kernels.adapters import JoinedLayers, RankOwners, adapted
 from interplay.models.kernels.attention import PREFILL_ROWS, Tiles, decode_attention, prefill_attention
 from interplay.models.kernels.launch import PAGE
 from interplay.models.kernels.layers import add_norm, rope_store, silu_mul, turns
-from interplay.models.kernels.products import wide_product
 from interplay.models.kernels.sampling import Rows, logits, sample_and_advance
 
 __all__ = [
-    "PAGE", "PREFILL_ROWS", "Rows", "Tiles", "add_norm", "decode_attention", "logits", "lora_expand",
-    "prefill_attention", "rope_store", "sample_and_advance", "silu_mul", "turns", "wide_product",
+    "PAGE", "PREFILL_ROWS", "JoinedLayers", "RankOwners", "Rows", "Tiles", "adapted", "add_norm", "decode_attention",
+    "logits", "prefill_attention", "rope_store", "sample_and_advance", "silu_mul", "turns",
 ]  # fmt: skip

@@ -7,10 +7,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 
-def wide_product(x_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None = None) -> Tensor:
-    """x·Wᵀ + b in fp32, also if x and W are in bf16."""
+def wide_product(x_TK: Tensor, weight_NK: Tensor) -> Tensor:
+    """x·Wᵀ in fp32, also if x and W are in bf16."""
     if x_TK.is_cuda and x_TK.dtype is not torch.float32:
-        y = torch.mm(x_TK, weight_NK.t(), out_dtype=torch.float32)
-    else:
-        y = linear(x_TK.float(), weight_NK.float())
-    return y if bias_N is None else y.add_(bias_N)
+        return torch.mm(x_TK, weight_NK.t(), out_dtype=torch.float32)
+    return linear(x_TK.float(), weight_NK.float())
