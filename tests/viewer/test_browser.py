@@ -232,6 +232,16 @@ def test_an_advantage_can_be_asked_where_it_comes_from(seen: Seen) -> None:
     seen.page.wait_for_selector(".explain", state="detached")
 
 
+def test_a_single_run_is_opened_at_once_and_the_list_is_still_there(browser: Any, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "alone", 2)
+    with viewer(tmp_path / "runs" / "alone") as url:
+        seen = Seen(browser, url)
+        api.expect(seen.page).to_have_url(re.compile("#/run/alone$"), timeout=30_000)
+        seen.page.wait_for_selector(".chart canvas")
+        assert seen.show("/", "table.list").startswith("Runs\n\n1 run.\n")
+        seen.context.close()
+
+
 def test_hostile_text_is_shown_as_text(seen: Seen) -> None:
     text = seen.show("/run/tree/episode?step=4&id=task-90%230", ".turn")
     assert "<img src=x onerror=alert(1)>" in text and "\u202e" not in text
