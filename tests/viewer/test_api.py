@@ -148,6 +148,20 @@ def test_the_rewards_that_are_listed_add_up_to_the_return(tmp_path: Path, algori
         assert found["return"] == pytest.approx(total, abs=1e-12)
 
 
+def test_candidates_that_are_all_the_same_are_not_said_to_have_earned_nothing(tmp_path: Path) -> None:
+    """A tree does not play them on, so their outlook is empty. The reply that was kept earned something in its step."""
+    run = write_run(tmp_path / "run", 0, TREE)
+    name = "task-1#0"
+    turns = [turn(name, 0, "X", "say", k, kept=k == 0, outlook=Outlook()) for k in range(3)]
+    turns[0].rewards = Rewards.process("bonus", {"X": -1.0})
+    worth = [Outlook(Rewards.agent("win", {"X": 0.0}))] * 3
+    turns += [turn(name, 1, "X", "say", k, kept=k == 0, outlook=worth[k]) for k in range(3)]
+    episode = Episode(name, Task("task-1", "tictactoe", 1), 0, {"X": Policy("player")}, turns, Rewards())
+    records.write(run / "episodes.jsonl", [episode], 1, Credit())
+    unplayed = [asked(run, "explain", step="1", id=name, turn=t.id).get("unplayed") for t in turns]
+    assert unplayed == [True] * 3 + [False] * 3
+
+
 def test_a_group_that_was_not_recorded_whole_says_so(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", 1, WHOLE)
     path = run / "episodes.jsonl"

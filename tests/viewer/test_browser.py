@@ -166,6 +166,32 @@ def test_the_labels_of_a_chart_are_not_cut(seen: Seen) -> None:
     assert something and edge == 0
 
 
+def test_a_reward_that_comes_after_every_action_is_shown_as_one_sum(seen: Seen, runs: Path) -> None:
+    write_run(runs / "repeated", 1)
+    (episode,) = group_episodes(80, (1.0,))
+    episode.rewards += Rewards(tuple(Reward("nearer", Level.TEAM, None, 0.25) for _ in range(6)))
+    add_step(runs / "repeated", 2, WHOLE, more=[episode])
+    seen.show("/", "text=repeated")
+    seen.show("/run/repeated/episode?step=2&id=task-80%230", ".turn")
+    assert seen.page.locator(".reward:has-text('nearer')").all_inner_texts() == ["nearer +1.5"] * 2  # head and end
+
+
+def test_each_metric_of_a_judge_is_explained_and_counts_have_their_own_chart(seen: Seen, runs: Path) -> None:
+    run = write_run(
+        runs / "learned", 2, WHOLE, judges={"taste": {"kind": "pairwise", "who": "gold:win", "against": "group"}}
+    )
+    metrics = run / "metrics.jsonl"
+    more = '"judge/taste/labels": 8, "judge/taste/proxy": 0.5, "judge/taste/rang": 0'
+    metrics.write_text(metrics.read_text().replace("}\n", f", {more}}}\n"))
+    seen.show("/", "text=learned")
+    seen.show("/run/learned/judge", ".chart canvas")
+    charts = seen.page.locator(".chart").all_inner_texts()
+    assert len(charts) == 2
+    shares, counts = charts
+    assert "proxy: mean reward by the judge; rang:" in shares and "coverage:" not in shares
+    assert "labels: comparisons" in counts and "proxy" not in counts
+
+
 def test_tokens_begin_with_a_trained_turn_and_their_colour_is_in_the_address(seen: Seen) -> None:
     seen.show("/run/tree/episode?step=4&id=task-90%230&view=tokens", ".tokens span")  # its first turn was not trained
     assert seen.page.input_value(".tools select") == "advantage"
@@ -204,6 +230,16 @@ def test_an_advantage_can_be_asked_where_it_comes_from(seen: Seen) -> None:
     assert "explain=task-2" in seen.page.url  # a link to this view can be sent to somebody
     seen.page.keyboard.press("Escape")
     seen.page.wait_for_selector(".explain", state="detached")
+
+
+def test_a_single_run_is_opened_at_once_and_the_list_is_still_there(browser: Any, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "alone", 2)
+    with viewer(tmp_path / "runs" / "alone") as url:
+        seen = Seen(browser, url)
+        api.expect(seen.page).to_have_url(re.compile("#/run/alone$"), timeout=30_000)
+        seen.page.wait_for_selector(".chart canvas")
+        assert seen.show("/", "table.list").startswith("Runs\n\n1 run.\n")
+        seen.context.close()
 
 
 def test_hostile_text_is_shown_as_text(seen: Seen) -> None:

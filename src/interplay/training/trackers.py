@@ -70,7 +70,13 @@ class WeightsAndBiases:
             "dir": str(folder),
             "config": recipe.model_dump(),
         }
-        self._run = wandb.init(**settings)
+        try:
+            self._run = wandb.init(**settings)
+        except wandb.Error as e:  # no key, or the server cannot be reached
+            raise ConfigError(
+                f"records.wandb is {section.wandb}, but Weights & Biases could not be started: {str(e).rstrip('. ')}. "
+                "Log in with `wandb login`, or set WANDB_API_KEY; records.wandb=offline needs neither."
+            ) from e
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=step)

@@ -94,7 +94,12 @@ def _of_replies(played: Recorded, turn: Turn, algorithm: CompareReplies, weights
     rows = [[r.name, r.level.value, r.role, r.value] for r in outlook.rewards.of(turn.role)]
     found = _compared([credit.candidate_return(t, weights) for t in turns], algorithm, turns.index(turn))
     members = [_member(played, t, value) for t, value in zip(turns, found["returns"], strict=True)]
-    return {"kind": "replies", "rewards": reward_rows(rows, weights), "members": members, "expected": None, **found}
+    # A tree does not play equal candidates on, because their advantages are 0 whatever they would earn.
+    scored = any(t.outlook is not None and t.outlook.rewards.of(t.role) for t in turns)
+    return {
+        "kind": "replies", "rewards": reward_rows(rows, weights), "members": members, "expected": None,
+        "unplayed": len(turns) > 1 and len({t.words for t in turns}) == 1 and not scored, **found,
+    }  # fmt: skip
 
 
 def _name(algorithm: Algorithm | None) -> str | None:

@@ -65,6 +65,21 @@ def test_a_file_of_rows_becomes_three_splits_that_share_nothing(tmp_path: Path) 
     assert plan.task(0, "test").data["row"]["question"] in texts["test"]
 
 
+@pytest.mark.parametrize("count", [3, 5, 10, 20, 40])
+def test_a_few_rows_become_three_splits_too(tmp_path: Path, count: int) -> None:
+    """A run measures on validation and test rows; by chance, neither might get one of a few rows."""
+    source = file_of(tmp_path / "few.jsonl", sums(count))
+    columns = Columns("prompt", "gold.values.0")
+    report = prepare("few.jsonl", source, tmp_path / "out", columns=columns)
+    assert sum(report.counts.values()) == count and report.held_out == count - report.counts["train"]
+    assert list(report.counts) == ["train", "validation", "test"] and all(report.counts.values())
+    turned = file_of(tmp_path / "turned.jsonl", sums(count)[::-1])
+    prepare("turned.jsonl", turned, tmp_path / "again", columns=columns)
+    for split in report.counts:  # the order of the rows does not matter
+        found = [{r["question"] for r in Prepared.open(tmp_path / f).rows(split)} for f in ("out", "again")]
+        assert found[0] == found[1]
+
+
 def test_answers_in_words_are_compared_as_words(tmp_path: Path) -> None:
     source = file_of(tmp_path / "train.jsonl", [{"q": "Which city is the capital of France?", "a": "Paris"}])
     prepare("x", source, tmp_path / "out", holdout=0, columns=Columns("q", "a", "text"))

@@ -190,12 +190,20 @@ def _hold_out(
     cls: type[Public], rows: list[DataRow], missing: Sequence[str], share: float, report: Preparation
 ) -> dict[str, list[DataRow]]:
     """Take `share` of the training rows for each missing split. They are chosen by their text, so the order of the file
-    does not matter."""
+    does not matter. Of a few rows, a split may get none by chance: it then takes one, because a run needs it."""
     out: dict[str, list[DataRow]] = {"train": [], **{split: [] for split in missing}}
+
+    def drawn(row: DataRow) -> int:
+        return seed_of("hold out", text_key(cls.compared(row)))
+
     for row in rows:
-        drawn = seed_of("hold out", text_key(cls.compared(row))) % 10_000
-        place = int(drawn // (share * 10_000))
+        place = int(drawn(row) % 10_000 // (share * 10_000))
         out[missing[place] if place < len(missing) else "train"].append(row)
+    for split in missing:
+        if not out[split] and len(out["train"]) > 1:
+            taken = min(out["train"], key=drawn)
+            out["train"].remove(taken)
+            out[split].append(taken)
     report.held_out = sum(len(out[split]) for split in missing)
     return out
 

@@ -83,7 +83,7 @@ export function Chart({ title, steps, series, smoothing = 0, height = 170, note 
     <figcaption>${plain(title)}</figcaption>
     <div ref=${place} class="plot"></div>
     <div class="legend" ref=${legend}>
-      ${drawn.map((s) => html`<span><i style=${{ background: s.colour }}></i>${plain(s.name)} <b></b></span>`)}<em></em>
+      ${drawn.map((s, i) => html`<span><i class=${i >= 8 ? "dashed" : ""} style=${{ "--own": s.colour }}></i>${plain(s.name)} <b></b></span>`)}<em></em>
     </div>
     ${note && html`<p class="soft">${note}</p>`}
   </figure>`;

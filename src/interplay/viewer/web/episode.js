@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { Explanation } from "viewer/explain.js";
 import { Group } from "viewer/group.js";
-import { Advantage, Fault, Long, Messages, Rewards, Role, Tabs, Waiting, html, num, plain, signed } from "viewer/parts.js";
+import { Advantage, Fault, Long, Messages, Rewards, Role, Tabs, Waiting, html, num, plain, signed, summed } from "viewer/parts.js";
 import { adjust, go, link, useKeys } from "viewer/route.js";
 import { useAnswer } from "viewer/store.js";
 import { Tokens } from "viewer/tokens.js";
@@ -21,14 +21,15 @@ export function Episode({ run, query }) {
   if (!data) return html`<${Waiting} error=${error} />`;
   const roles = Object.keys(data.seats);
   const to = (changes) => link(["run", run, "episode"], { ...query, explain: "", ...changes });
-  const most = Math.max(1e-9, ...data.turns.map((t) => Math.abs(t.advantage ?? 0)));
+  // The full colour is for the largest advantage of the episode, but not where all of them are rounding errors.
+  const most = Math.max(1e-4, ...data.turns.map((t) => Math.abs(t.advantage ?? 0)));
   const shared = { run, query, data, roles, to, most };
   const candidates = data.turns.some((t) => t.outlook !== null || t.candidate > 0);
   return html`<section class="episode">
     <header class="line"><div>
       <h2>${plain(data.id)} <small class="soft">${data.source === "train" ? `step ${data.step}` : "evaluation"}, ${num(data.seconds)} s</small></h2>
       <p>${roles.map((role) => html`<span class="seat"><${Role} name=${role} roles=${roles} /> ${plain(data.seats[role])} <b class=${data.reward[role] > 0 ? "up" : data.reward[role] < 0 ? "down" : ""}>${signed(data.reward[role])}</b></span>`)}
-        <${Rewards} rows=${data.rewards.filter((r) => r.role === null)} />
+        <${Rewards} rows=${summed(data.rewards.filter((r) => r.role === null))} />
         ${data.truncated && html`<span class="chip warn">cut off by a limit</span>`}</p></div>
       <div class="tools"><button disabled=${!data.previous} onClick=${() => near(data.previous)} title="previous episode (k)">←</button>
         <span class="soft">${(data.number + 1).toLocaleString("en")} / ${data.of.toLocaleString("en")}</span>
@@ -73,7 +74,7 @@ function Talk({ run, query, data, roles, to, most }) {
     </div>
     ${data.judged.length > 0 && html`<h3>Judges</h3>${data.judged.map((t) => html`<${Verdict} turn=${t} run=${run} />`)}`}
     <h3>End</h3><${Long} text=${data.final_state} className="state" lines=${14} />
-    <p><${Rewards} rows=${data.rewards} named /></p>
+    <p><${Rewards} rows=${summed(data.rewards)} named /></p>
     <details><summary>Task</summary><pre>${plain(JSON.stringify(data.task, null, 1))}</pre></details>`;
 }
 

@@ -19,7 +19,11 @@ export function Explanation({ run, query, to }) {
   </aside>`;
 }
 
+// Candidates of a tree that all say the same are not played on.
+export const Unplayed = ({ data }) => html`<p>All ${data.members.length} candidates say the same, so there is nothing to compare: they were not played on, no return was measured, and every advantage is 0.</p>`;
+
 function Steps({ data, to }) {
+  if (data.unplayed) return html`<${Unplayed} data=${data} />`;
   const compared = data.kind === "replies" || data.kind === "episodes";
   return html`<ol class="steps">
     <li><h4>Rewards</h4><${RewardSum} data=${data} /></li>

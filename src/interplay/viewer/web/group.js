@@ -1,5 +1,5 @@
 // The replies that share a baseline: candidates of one decision, or episodes of one task.
-import { Partial } from "viewer/explain.js";
+import { Partial, Unplayed } from "viewer/explain.js";
 import { Advantage, Empty, Waiting, diverging, html, num, plain } from "viewer/parts.js";
 import { adjust, link } from "viewer/route.js";
 import { useAnswer } from "viewer/store.js";
@@ -21,11 +21,11 @@ export const TurnChoice = ({ turns, at }) => html`<div class="tools turns">${tur
 function Members({ found, run, query, to, most }) {
   const low = Math.min(...found.returns, 0), high = Math.max(...found.returns, 0), span = high - low || 1;
   const sorted = [...found.members].sort((a, b) => b.return - a.return);
-  return html`<p class="soft">${found.members.length} ${found.kind === "replies" ? "replies to the same prompt" : "episodes of the same task"}, best first; mean ${num(found.mean)}, standard deviation ${num(found.deviation)}.</p>
+  return html`${found.unplayed ? html`<${Unplayed} data=${found} />` : html`<p class="soft">${found.members.length} ${found.kind === "replies" ? "replies to the same prompt" : "episodes of the same task"}, best first; mean ${num(found.mean)}, standard deviation ${num(found.deviation)}.</p>`}
     <${Partial} data=${found} />
     <div class="scroll"><table class="list group"><thead><tr><th class="n">return</th><th></th><th>advantage</th><th>reply</th><th class="n">tokens</th><th></th></tr></thead>
     <tbody>${sorted.map((m) => html`<tr class=${m.turn === found.turn ? "own" : ""}>
-      <td class="n">${num(m.return)}</td>
+      <td class="n">${found.unplayed ? "–" : num(m.return)}</td>
       <td><span class="barline"><i style=${{ left: `${(100 * (Math.min(m.return, 0) - low)) / span}%`, width: `${(100 * Math.abs(m.return)) / span}%`, background: diverging(m.return, Math.max(Math.abs(low), Math.abs(high))) }}></i><i class="mean" style=${{ left: `${(100 * (found.mean - low)) / span}%` }}></i></span></td>
       <td><${Advantage} value=${m.advantage} most=${most} onClick=${() => (m.episode === query.id ? adjust({ explain: m.turn }) : (location.hash = link(["run", run, "episode"], { step: m.step, id: m.episode, source: query.source, view: "group", turn: m.turn, explain: m.turn }).slice(1)))} /></td>
       <td class="reply"><a href=${m.episode === query.id ? to({ view: "tokens", turn: m.turn }) : link(["run", run, "episode"], { step: m.step, id: m.episode, source: query.source })}>${plain(m.text.slice(0, 300)) || "(nothing)"}</a></td>

@@ -12,15 +12,29 @@ export function Judge({ run, about, query }) {
   return html`<section>
     ${about.can.judges && html`${judges.length > 0 && html`<h2>Judges of this run</h2>`}<div class="charts">${judges.flatMap((judge) => scales(names.filter((k) => k.split("/")[1] === judge), metrics).map(([small, kept]) => html`<${Chart} title=${small ? judge : `${judge}: counts`} steps=${metrics.steps}
       series=${kept.map((k) => ({ name: k.split("/").slice(2).join("/"), values: metrics.columns[k] }))}
-      note=${small ? "coverage: answers that could be read; flips: verdicts that changed with the order; audit/…: how often the judge preferred a reply that was changed for the worse." : undefined} />`))}</div>
+      note=${explained(kept)} />`))}</div>
       <${Gold} run=${run} gold=${query.gold || ""} />
       <h2>What judges said</h2><${Verdicts} run=${run} />`}
     ${!exported && html`<${Labelling} run=${run} />`}</section>`;
 }
 
-// Shares and rewards in one chart, counts (such as labels) in another: [are small, names], without empty ones.
+// What the metrics of a judge mean. Those that are not here are the marks of a rubric, by their own names.
+const MEANING = {
+  coverage: "share of the questions that it answered in a form that could be read", flips: "share of the verdicts that changed with the order",
+  labels: "comparisons that it was given so far", loss: "its loss in training", accuracy: "share of held-out comparisons that it is right about",
+  longer: "the same for always choosing the longer reply", calibration: "how far its certainty is from how often it is right",
+  gold: "mean gold reward", proxy: "mean reward by the judge", rang: "1 if the judge's reward rises while gold falls", rolled_back: "1 if an earlier version took its place",
+  audit: "how often it preferred a reply that was changed for the worse",
+};
+function explained(names) {
+  const kinds = [...new Set(names.map((k) => k.split("/")[2]))].filter((k) => k in MEANING);
+  return kinds.map((k) => `${k}: ${MEANING[k]}`).join("; ") + (kinds.length ? "." : "");
+}
+
+// Shares and rewards in one chart, counts in another: [are small, names], without empty ones.
+const COUNT = /\/(labels|audit\/faults)$/;
 function scales(names, metrics) {
-  const small = (k) => metrics.columns[k].every((v) => v === null || Math.abs(v) <= 10);
+  const small = (k) => !COUNT.test(k) && metrics.columns[k].every((v) => v === null || Math.abs(v) <= 10);
   return [[true, names.filter(small)], [false, names.filter((k) => !small(k))]].filter(([, kept]) => kept.length);
 }
 

@@ -54,6 +54,16 @@ export const Rewards = ({ rows, named = false }) => rows.filter((r) => r.value !
     title=${`${r.level} reward of ${r.role || "the team"}, weight ${num(r.weight)}`}
     >${plain(r.name)}${named && r.role ? ` of ${plain(r.role)}` : ""} ${signed(r.value)}</span>`);
 
+// The sum of each reward over the episode: an environment may give the same one after every action.
+export function summed(rows) {
+  const sums = new Map();
+  for (const r of rows.filter((r) => r.value !== null)) {
+    const key = JSON.stringify([r.name, r.role, r.level]);
+    sums.set(key, { ...r, value: (sums.get(key)?.value ?? 0) + r.value });
+  }
+  return [...sums.values()];
+}
+
 export const Fault = ({ text }) => html`<p class="fault" role="alert">${plain(text)}</p>`;
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 

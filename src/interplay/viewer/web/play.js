@@ -1,6 +1,6 @@
 // A person plays a seat against the trained policies of the run.
 import { useEffect, useState } from "preact/hooks";
-import { Empty, Fault, Messages, Rewards, Role, html, plain } from "viewer/parts.js";
+import { Empty, Fault, Messages, Rewards, Role, html, plain, summed } from "viewer/parts.js";
 import { ask, send } from "viewer/store.js";
 
 export function Play({ run, about }) {
@@ -33,11 +33,11 @@ function Table({ game, run, busy, move }) {
   return html`<div class="table">
     <p>${roles.map((role) => html`<span class="seat"><${Role} name=${role} roles=${roles} /> ${plain(game.seats[role])}</span>`)}</p>
     ${game.log.map((row) => row.kind === "said" ? html`<div class="spoken"><${Role} name=${row.role} roles=${roles} /> <pre>${plain(row.text)}</pre></div>`
-      : row.kind === "seen" ? html`<${Messages} messages=${row.messages} run=${run} />` : html`<p><${Rewards} rows=${row.rewards} /></p>`)}
+      : row.kind === "seen" ? html`<${Messages} messages=${row.messages} run=${run} />` : html`<p><${Rewards} rows=${row.rewards} named /></p>`)}
     ${game.waiting && html`<div class="moves">${game.waiting.legal.length > 0 && game.waiting.legal.length <= 60
       ? game.waiting.legal.map((action) => html`<button class="button plain" disabled=${busy} onClick=${() => done(action)}>${plain(action)}</button>`)
       : html`<form onSubmit=${(e) => { e.preventDefault(); done(text); }}><textarea rows="3" value=${text} placeholder="Your reply" onInput=${(e) => type(e.target.value)}></textarea><button class="button" disabled=${busy}>Send</button></form>`}</div>`}
     ${!game.waiting && !game.over && html`<p class="soft">The others are thinking…</p>`}
-    ${game.over && html`<h3>The end</h3><pre class="state">${plain(game.state)}</pre><p><${Rewards} rows=${game.rewards} /></p>`}
+    ${game.over && html`<h3>The end</h3><pre class="state">${plain(game.state)}</pre><p><${Rewards} rows=${summed(game.rewards)} named /></p>`}
     ${game.error && html`<${Fault} text=${game.error} />`}</div>`;
 }

@@ -107,10 +107,10 @@ export function EpisodeTable({ rows, run, roles, source = "train" }) {
   if (!rows.length) return html`<${Empty}>No such episodes.<//>`;
   const named = rows[0] && roles.every((r) => r in rows[0].seats) ? roles : Object.keys(rows[0].seats);
   return html`<div class="scroll"><table class="list episodes"><thead><tr>
-      <th class="n">${source === "train" ? "step" : "chunk"}</th><th>episode</th>${named.map((role) => html`<th><${Role} name=${role} roles=${named} /></th>`)}
+      ${source === "train" && html`<th class="n">step</th>`}<th>episode</th>${named.map((role) => html`<th><${Role} name=${role} roles=${named} /></th>`)}
       <th class="n">turns</th><th class="n">tokens</th><th>end</th><th></th></tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${row.number}>
-      <td class="n">${row.step}</td>
+      ${source === "train" && html`<td class="n">${row.step}</td>`}
       <td><a class="strong" href=${link(["run", run, "episode"], { step: row.step, id: row.id, source: source === "train" ? "" : source })}>${plain(row.id)}</a></td>
       ${named.map((role) => html`<td class="nowrap"><span class="soft">${plain(row.seats[role] ?? "")}</span> <b class=${row.reward[role] > 0 ? "up" : row.reward[role] < 0 ? "down" : ""}>${row.reward[role] === undefined ? "" : signed(row.reward[role])}</b></td>`)}
       <td class="n">${row.turns}</td><td class="n">${num(row.tokens)}</td>
@@ -130,12 +130,14 @@ export function RecipePage({ about }) {
   const [all, every] = useState(false);
   const recipe = flat(about.about.recipe || {});
   const rows = Object.entries(recipe).filter(([k, v]) => (all || !UNSET.includes(v)) && `${k} ${v}`.toLowerCase().includes(wanted.toLowerCase()));
-  const { recipe: _, ...rest } = about.about;
+  const { recipe: _, versions, ...rest } = about.about;
+  const line = (session) => ({ ...session, command: (session.command || []).join(" ") });
+  const made = rest.sessions?.length ? { ...rest, sessions: rest.sessions.map(line) } : { ...rest, versions }; // each session has its own versions
   return html`<section>
     ${!about.about.recipe && html`<${Fault} text="run.json is missing or damaged." />`}
     <div class="columns"><div><div class="tools"><h2>Recipe</h2><${Search} label="Find a key" onInput=${find} />
       <label class="soft"><input type="checkbox" checked=${all} onChange=${() => every(!all)} /> keys that are not set</label></div>
       <table class="list pairs"><tbody>${rows.map(([k, v]) => html`<tr><td><code>${plain(k)}</code></td><td><code>${plain(v)}</code></td></tr>`)}</tbody></table></div>
-    <div><div class="tools"><h2>Made with</h2></div><table class="list pairs"><tbody>${Object.entries(flat(rest)).map(([k, v]) => html`<tr><td><code>${plain(k)}</code></td><td><code>${plain(v)}</code></td></tr>`)}</tbody></table></div></div>
+    <div><div class="tools"><h2>Made with</h2></div><table class="list pairs"><tbody>${Object.entries(flat(made)).map(([k, v]) => html`<tr><td><code>${plain(k)}</code></td><td><code>${plain(v)}</code></td></tr>`)}</tbody></table></div></div>
   </section>`;
 }

@@ -1,5 +1,5 @@
 // The list of runs, and runs beside each other.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { Chart, arranged, lastOf } from "viewer/charts.js";
 import { Empty, Search, Smooth, Sparkline, Waiting, ago, html, hue, num, percent, plain } from "viewer/parts.js";
 import { adjust, decoded, go, link, useKeys } from "viewer/route.js";
@@ -8,8 +8,14 @@ import { useAnswer } from "viewer/store.js";
 
 const joined = (keys) => keys.map(encodeURIComponent).join(","); // a name may have a comma in it
 
+let placed = location.hash !== ""; // else the page was opened without a place in it
+
 export function Runs({ query }) {
   const { data, error } = useAnswer("runs", {}, "*");
+  useEffect(() => {
+    if (data && !placed && data.length === 1) go(["run", data[0].key], {}, true); // there is nothing to choose from
+    placed = placed || Boolean(data);
+  }, [data]);
   const [chosen, choose] = useState([]);
   const [wanted, find] = useState("");
   useKeys({ c: () => chosen.length > 1 && go(["compare"], { runs: joined(chosen) }) });
@@ -17,7 +23,7 @@ export function Runs({ query }) {
   const shown = data.filter((run) => JSON.stringify([run.key, run.name, run.env, run.algorithm, run.bases]).toLowerCase().includes(wanted.toLowerCase()));
   const toggle = (key) => choose((now) => (now.includes(key) ? now.filter((k) => k !== key) : [...now, key]));
   return html`<main>
-    <header class="page"><div><h1>Runs</h1><p class="soft">${data.length} ${data.length === 1 ? "run" : "runs"}; choose two or more to compare them.</p></div>
+    <header class="page"><div><h1>Runs</h1><p class="soft">${data.length} ${data.length === 1 ? "run." : "runs; choose two or more to compare them."}</p></div>
       <div class="tools"><${Search} label="Find a run" value=${wanted} onInput=${find} />
         <a class=${"button " + (chosen.length > 1 ? "" : "off")} href=${chosen.length > 1 ? link(["compare"], { runs: joined(chosen) }) : undefined}>Compare ${chosen.length || ""}</a></div>
     </header>
