@@ -98,6 +98,12 @@ def test_answers_are_compared_cell_by_cell(gold: list[list[Any]], answer: str, o
     assert matches(gold, answer, ordered) is right
 
 
+def test_a_number_may_be_affirmed_and_not_doubted() -> None:
+    assert all(matches([[7]], said, False) for said in ("exactly 7", "7 in total", "only 7"))
+    assert not any(matches([[7]], said, False) for said in ("probably 7", "7 I think", "at least 7", "7 guess"))
+    assert not matches([["Kids"]], "Just Kids", False) and matches([["Just Kids"]], "just kids", False)
+
+
 def test_one_answer_is_read_or_none() -> None:
     assert answer_of("The answer is: 2") == "2" and answer_of("Answer: 1\nNo. The answer is: 2") is None
     assert answer_of("Answer:") is None and answer_of("2") is None

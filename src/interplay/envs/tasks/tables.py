@@ -36,6 +36,7 @@ from interplay.envs.tasks.drawn import drawn
 from interplay.errors import ConfigError
 from interplay.execution import database
 from interplay.execution.query import Cell
+from interplay.rewards.certainty import asserted
 from interplay.rewards.reply import stated
 from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task, Tool
 
@@ -174,13 +175,14 @@ def matches(gold: Sequence[Sequence[Cell]], answer: str, ordered: bool) -> bool:
 
 def _value(cell: str) -> int | float | str:
     plain = " ".join(cell.strip().strip("\"'*`").replace("−", "-").split())
-    if _NUMBER.fullmatch(plain) is None:
+    sure = asserted(plain)  # a number may be affirmed, as in `exactly 5`
+    if _NUMBER.fullmatch(sure) is None:
         return plain.casefold()
-    digits = plain.replace(",", "").lstrip("$€£")
+    digits = sure.replace(",", "").lstrip("$€£")
     if re.fullmatch(r"[-+]?\d{1,300}", digits):
         return int(digits)
     number = float(digits)
-    return number if abs(number) < 1e300 else plain
+    return number if abs(number) < 1e300 else sure
 
 
 def _place(row: Sequence[float | str]) -> list[tuple[str, float]]:
