@@ -98,7 +98,7 @@ def test_a_judge_that_always_prefers_the_first_place_pays_nobody(tmp_path: Path,
 
 
 def test_a_judge_that_cannot_be_reached_is_a_failure_of_the_machinery(tmp_path: Path) -> None:
-    with pytest.raises(GuardError, match="all 16 episodes of step 0 failed; the error of the first one: RemoteError"):
+    with pytest.raises(GuardError, match="all 16 episodes of step 1 failed; the error of the first one: RemoteError"):
         train(tmp_path, remote("http://127.0.0.1:9/v1"), "train.steps=1")
 
 
