@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 from collections.abc import Iterator
@@ -65,6 +66,25 @@ def test_a_gold_judge_in_a_group_pays_wins_less_losses(tmp_path: Path) -> None:
             won = sum(proxy > p for p in others) - sum(proxy < p for p in others)
             assert taste == pytest.approx(won / 3)
     assert all(row["judge/taste/coverage"] == 1.0 and "reward/taste/writer" in row for row in rows(tmp_path))
+
+
+def test_a_gold_judge_reads_replies_of_a_tree_that_were_not_scored_because_all_are_the_same(tmp_path: Path) -> None:
+    """It found no reward for them, and all such episodes failed."""
+    game = {
+        "env": {"name": "matrix", "game": "stag_hunt", "rounds": 3}, "seats": "learner", "reward": {},
+        "algorithm": {"name": "at_grpo", "candidates": 2}, "sampling": {**SMALL["sampling"], "temperature": 1e-3},
+    }  # fmt: skip
+    trainer = make(tmp_path, judged({"kind": "pointwise", "who": "gold:payoff", "scope": "reply"}, **game))
+    with contextlib.suppress(GuardError):
+        trainer.train()
+    trainer.close()
+    assert trainer.step_index == 3 and [row["episodes_failed"] for row in rows(tmp_path)] == [0, 0, 0]
+    turns = [turn for record in played(tmp_path) for turn in record.episode.turns]
+    empty = [turn for turn in turns if turn.outlook is not None and {r.name for r in turn.outlook.rewards} == {"taste"}]
+    assert len(empty) > len(turns) / 2
+    for turn in (turn for turn in empty if turn.kept):
+        given = {r.name: r.value for r in turn.rewards}
+        assert given["taste"] == given["payoff"] is not None
 
 
 def test_a_local_judge_is_asked_in_both_orders_and_recorded_as_turns_of_role_judge(tmp_path: Path) -> None:
