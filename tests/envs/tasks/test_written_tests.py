@@ -78,8 +78,8 @@ def prompt(env: Code, role: Role) -> str:
     ids=["wrapped", "docstring", "statement"],
 )  # fmt: skip
 def test_copying_what_was_shown_pays_nothing(row: DataRow, copies: list[str]) -> None:
-    """Audit B2: an example was not recognised if the data set wraps it; similar cases are docstrings and statements, and
-    the same values written in another way."""
+    """Audit B2: an example was not recognised if the data set wraps it. Similar: docstrings, statements, and the same
+    values written in another way."""
     for copied in copies:
         assert earns(game(row), copied) == 0.0, copied
 
