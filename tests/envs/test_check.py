@@ -469,7 +469,7 @@ class Duel(Env):
 
     def observe(self) -> dict[Role, Observation]:
         asked = Observation((Message("user", "Say something."),), fresh=True)
-        return {role: asked for role in self.roles[len(self.said) :][:1]}
+        return dict.fromkeys(self.roles[len(self.said) :][:1], asked)
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         self.said = {**self.said, **actions}
