@@ -41,6 +41,7 @@ def test_rows_of_large_integers_may_come_in_any_order() -> None:
     assert same(table((1000001, 7), (1000002, 3)), table((3, 1000002), (7, 1000001)))
     assert not same(table((1000001, 7), (1000002, 3)), table((1000002, 7), (1000001, 3)))
     assert not same(table((1000001,), (1000002,)), table((1000001,), (1000003,)))
+    assert not same(table((12345678,)), table((12345679.0,))), "close is not enough for a whole number"
 
 
 def test_decimals_at_the_edge_of_rounding_are_the_same() -> None:
