@@ -7,11 +7,13 @@ when the machine is busy with other work. The second is the CPU time of one, ove
 work hardly changes it. `--old` is a checkout of another commit. It and this checkout are measured in turn, three times,
 and the medians and their ratio are printed.
 
-    python benchmarks/sandbox.py --hostile [--quick]
+    python benchmarks/sandbox.py --hostile [--quick] [--level LEVEL] [--kind KIND]... [--slow TIMES]
 
 This runs every hostile program and answer of `tests/execution` at each level, both as this user and as an ordinary
-user. It prints a line for each kind, which says how many were contained. `--quick` leaves out those that only end at a
-time limit.
+user. It prints who enforces the limits of memory and processes, and a line for each kind, which says how many were
+contained. `--quick` leaves out those that only end at a time limit; `--level` and `--kind` select one level and some
+kinds; `--slow` multiplies the time limits. On a machine without control groups, `tests/execution/in_vm.sh` runs this in
+an emulated machine that has them and is much slower.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ import argparse
 import contextlib
 import json
 import os
+import platform
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -161,23 +164,39 @@ def compare(old: Path | None, number: int, workers: int) -> None:
         print(f"| {what} | {before:.2f} | {now:.2f} | {now / before:.2f} |")
 
 
-def hostile(quick: bool) -> None:
+COUNTED = {"cgroup": "the kernel, with control groups", "looks": "the supervisor's checks"}  # by Worker.accounting
+
+
+def hostile(levels: Sequence[str], kinds: Sequence[str], options: Sequence[str]) -> None:
     sys.path.insert(0, str(TESTS))
-    from hostile import Line, as_myself, as_ordinary, ordinary_reason
+    from hostile import ALL_PROGRAMS, Line, as_myself, as_ordinary, ordinary_reason
+    from hostile_answers import ANSWERS
 
-    from interplay.execution.sandbox import LEVELS, offered
+    from interplay.execution.sandbox import offered
 
+    known = list(dict.fromkeys(one.kind for one in (*ALL_PROGRAMS, *ANSWERS)))
+    if unknown := [kind for kind in kinds if kind not in known]:
+        raise SystemExit(f"there are no hostile programs of the kind '{unknown[0]}'; known kinds: {', '.join(known)}.")
+    options = [*options, *(word for kind in kinds for word in ("--kind", kind))]
     columns: dict[str, list[Line]] = {}
-    options = ["--quick"] if quick else []
-    for level in LEVELS[:2]:
-        if reason := offered(level):
+    for level in levels:
+        if reason := offered(level):  # type: ignore[arg-type]
             print(f"{level} is not offered here: {reason}")
             continue
         columns[f"{level}, {'root' if os.geteuid() == 0 else 'ordinary user'}"] = as_myself(level, *options)
         if not ordinary_reason():
             columns[f"{level}, ordinary user"] = as_ordinary(level, *options)
+    table(columns)
+
+
+def table(columns: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
+    """Print what was contained, with a column for each level and user."""
+    print(f"{platform.machine()}, Linux {platform.release()}")
+    for name, lines in columns.items():
+        by = next(x["counted"] for x in lines if "counted" in x)
+        print(f"{name}: memory and processes are limited by {COUNTED.get(by, by)}")
     kinds = list(dict.fromkeys(line["kind"] for lines in columns.values() for line in lines))
-    print(f"| kind | {' | '.join(columns)} | how they ended |\n|{'---|' * (len(columns) + 2)}")
+    print(f"\n| kind | {' | '.join(columns)} | how they ended |\n|{'---|' * (len(columns) + 2)}")
     for kind in kinds:
         found = [[line for line in lines if line["kind"] == kind] for lines in columns.values()]
         cells = [f"{sum(not x['wrong'] for x in lines)} of {len(lines)}" for lines in found]
@@ -198,10 +217,14 @@ def main() -> None:
     parser.add_argument("--old", type=Path)
     parser.add_argument("--hostile", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--level", action="append", choices=["namespaces", "landlock"])
+    parser.add_argument("--kind", action="append", default=[])
+    parser.add_argument("--slow", type=float, default=1.0)
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.hostile:
-        hostile(args.quick)
+        options = [f"--slow={args.slow}", *(["--quick"] if args.quick else [])]
+        hostile(args.level or ["namespaces", "landlock"], args.kind, options)
     elif args.json:
         print(json.dumps(measured(args.number, args.workers)))
     else:

@@ -32,7 +32,7 @@ def serve(engine: LocalEngine, requests: Sequence[Request]) -> list[Completion]:
     async def all_at_once() -> list[Completion]:
         return await asyncio.gather(*(engine.generate(r) for r in requests))
 
-    return asyncio.run(asyncio.wait_for(all_at_once(), timeout=120))
+    return asyncio.run(asyncio.wait_for(all_at_once(), timeout=600))  # a step of an interpreted kernel is slow
 
 
 class Hold:

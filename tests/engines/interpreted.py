@@ -184,6 +184,7 @@ def main(family: str) -> None:
         with_drafts(plain, ours)
         with_limits(plain, ours)
         with_other_adapters(plain, ours)
+    if family == "qwen2":  # the kernels alone
         with_small_adapters()
         with_gates()
     for engine, _ in both:

@@ -60,8 +60,9 @@ def main(family: str) -> None:
     model = own.model
     assert suits(model)
     renderer = Renderer(own.tokenizer, own.stop_ids, own.senses)
+    short = Message("system", ".")  # otherwise the template writes a longer one, and every token is slow Python here
     prompts = [
-        renderer.prompt((Message("user", text, media=tuple(map(picture, seeds))),))
+        renderer.prompt((short, Message("user", text, media=tuple(map(picture, seeds)))))
         for text, seeds in (("see", (1, 2)), ("see", (3,)), ("text", ()))
     ]
     wanted = [

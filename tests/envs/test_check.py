@@ -457,6 +457,39 @@ def test_a_partner_who_guesses_right_is_not_the_echos_doing(checked: Check) -> N
     assert [f for f in checked(Pointing) if not f.passed] == []
 
 
+class Duel(Env):
+    """A correct game of free text for two: b's word must contain the letter z, and who fails loses."""
+
+    reward_names = ("won",)
+    roles = ("a", "b")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.said: dict[Role, str] = {}
+
+    def observe(self) -> dict[Role, Observation]:
+        asked = Observation((Message("user", "Say something."),), fresh=True)
+        return dict.fromkeys(self.roles[len(self.said) :][:1], asked)
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.said = {**self.said, **actions}
+        return Rewards()
+
+    def outcome(self) -> Rewards:
+        # Two words of a win if b fails, so what an echo of a earns is due to b's random words.
+        a, b = self.said["a"], self.said["b"]
+        won = float("z" not in b and a.isascii() and " " in a.strip())
+        return Rewards.agent("won", {"a": won, "b": -won})
+
+    def state(self) -> str:
+        return f"{self.said}"
+
+
+def test_an_opponent_who_loses_by_itself_is_not_beaten_by_the_echo(checked: Check) -> None:
+    """Without a list of legal actions the others say random words, and may lose to anything."""
+    assert [f for f in checked(Duel) if not f.passed] == []
+
+
 def test_an_echo_that_pays_is_found_in_free_text_too(checked: Check) -> None:
     """promise 8: a task whose prompt contains the answer, and which accepts any reply that contains it."""
 

@@ -89,6 +89,9 @@ def test_the_checker_has_the_last_word() -> None:
         ([["Ada", 3], ["Ben", 4]], "Ada | 3", False, False),
         ([["Ada"]], "Ada | Ben", False, False),
         ([[None]], "", False, True),
+        ([[7.02], [7.04]], "7.04; 7.02", False, True),
+        ([["Ada", 7.021], ["Ada", 7.044]], "Ada | 7.04; Ada | 7.02", False, True),
+        ([[7.02], [7.04]], "7.04; 7.04", False, False),
         ([[5]], "five", False, False),
         ([[5]], "inf", False, False),
         ([[5]], "nan", False, False),
@@ -96,6 +99,12 @@ def test_the_checker_has_the_last_word() -> None:
 )
 def test_answers_are_compared_cell_by_cell(gold: list[list[Any]], answer: str, ordered: bool, right: bool) -> None:
     assert matches(gold, answer, ordered) is right
+
+
+def test_a_number_may_be_affirmed_and_not_doubted() -> None:
+    assert all(matches([[7]], said, False) for said in ("exactly 7", "7 in total", "only 7"))
+    assert not any(matches([[7]], said, False) for said in ("probably 7", "7 I think", "at least 7", "7 guess"))
+    assert not matches([["Kids"]], "Just Kids", False) and matches([["Just Kids"]], "just kids", False)
 
 
 def test_one_answer_is_read_or_none() -> None:

@@ -1,12 +1,13 @@
 """Runs hostile programs and answers at one level, as the current user, and reports whether each was contained.
 
-    python tests/execution/hostile.py LEVEL [--quick | --long] [--kind KIND]...
+    python tests/execution/hostile.py LEVEL [--quick | --long] [--kind KIND]... [--slow TIMES]
 
 It prints one line of JSON: for each its kind, its name, how it ended, and what went wrong if it was not contained. A
 program is contained if it ended as it must, in time, and did not report that it got what it must not get. An answer is
 contained if it earned nothing. For all of them, the host must be unchanged. `--quick` leaves out those that run until a
-time limit, and `--long` runs these alone; `--kind` selects some kinds. Standard library and `interplay` only, because
-`as_ordinary` starts it with the system's interpreter.
+time limit, and `--long` runs these alone; `--kind` selects some kinds; `--slow` multiplies the time limits, for a
+machine that is that much slower. Standard library and `interplay` only, because `as_ordinary` starts it with the
+system's interpreter.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 ALL_PROGRAMS = [*PROGRAMS, *ESCAPES]
 LIMITS = {"seconds": 4, "cpu_seconds": 1, "memory_mb": 128, "files_mb": 8, "processes": 12, "output_kb": 64}
-LATE = 36.0  # seconds past its limit of 4, which makes ten times the limit: the machine may be busy
+LATE = 10  # how many times its time limit a program may take: the machine may be busy
 ANYBODY = "/usr/bin/python3"  # an interpreter that every user may start; this one may lie in a folder of root's
 
 
@@ -119,11 +120,12 @@ def line(one: HostileProgram | HostileAnswer, outcome: str, wrong: str) -> Line:
     return {"kind": one.kind, "name": one.name, "outcome": outcome, "wrong": wrong}
 
 
-def run_programs(level: Any, host: Host, programs: Iterable[HostileProgram]) -> Iterable[Line]:
+def run_programs(level: Any, host: Host, programs: Iterable[HostileProgram], slow: float) -> Iterable[Line]:
     """Runs programs in one small pool, which must be unchanged afterwards."""
     from interplay.execution.sandbox import Job, Limits, Sandbox
 
-    programs, limits = list(programs), Limits(**LIMITS)  # type: ignore[arg-type]
+    times = {name: slow * LIMITS[name] for name in ("seconds", "cpu_seconds")}
+    programs, limits = list(programs), Limits(**{**LIMITS, **times})  # type: ignore[arg-type]
     with Sandbox(4, level) as box:
         box.warm()
         workers = [worker for worker in list(box.pool.idle.queue) if worker is not None]
@@ -133,7 +135,7 @@ def run_programs(level: Any, host: Host, programs: Iterable[HostileProgram]) -> 
                 *(["it got what it must not get"] if "ESCAPED" in result.stdout else []),
                 *([f"it ended with {result.status}"] if result.status not in program.ends else []),
                 *([f"it did not say {program.says[:20]}"] if program.says not in result.stdout else []),
-                *([f"it took {result.seconds:.1f} s"] if result.seconds > limits.seconds + LATE else []),
+                *([f"it took {result.seconds:.1f} s"] if result.seconds > LATE * limits.seconds else []),
                 *(["it said too much"] if len(result.output) + len(result.errors) > limits.output_kb * 1024 else []),
             ]
             said = f": {result.stdout[-200:]} {result.stderr[-300:]}" if wrong else ""
@@ -141,7 +143,8 @@ def run_programs(level: Any, host: Host, programs: Iterable[HostileProgram]) -> 
         works = all(r.stdout == "2\n" for r in box.map([Job("print(1 + 1)")] * 8))
         replaced = [w for w in workers if w.process.poll() is not None]
         wrong = _left(workers) or ("" if works else "the pool does not work") or ("a worker died" if replaced else "")
-        yield {"kind": "afterwards", "name": "the pool", "outcome": "works", "wrong": wrong}
+        counted = ", ".join(sorted({w.accounting for w in workers}))
+        yield {"kind": "afterwards", "name": "the pool", "outcome": "works", "wrong": wrong, "counted": counted}
 
 
 def _left(workers: list[Any]) -> str:
@@ -170,13 +173,13 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def run_answers(level: Any, host: Host, wanted: Callable[[HostileAnswer], bool]) -> Iterable[Line]:
+def run_answers(level: Any, host: Host, wanted: Callable[[HostileAnswer], bool], slow: float) -> Iterable[Line]:
     """Each must earn nothing, and later questions must be answered as before."""
     from interplay.execution import verilog
     from interplay.execution.programs import Bench
     from interplay.rewards import algebra
 
-    bench = Bench(level, seconds=1.0, memory_mb=128.0)
+    bench = Bench(level, seconds=slow, memory_mb=128.0)
     tasks: list[tuple[HostileAnswer, Callable[[], bool]]] = []
 
     def add(answers: Iterable[HostileAnswer], earned: Callable[[str], bool]) -> None:
@@ -244,7 +247,7 @@ def _duck_shop() -> bytes:
         return Path(f"{folder}/shop").read_bytes()
 
 
-def report(level: Any, long: bool | None, kinds: list[str]) -> list[Line]:
+def report(level: Any, long: bool | None, kinds: list[str], slow: float) -> list[Line]:
     def wanted(one: HostileProgram | HostileAnswer) -> bool:
         return long in (None, one.long) and (not kinds or one.kind in kinds)
 
@@ -252,8 +255,8 @@ def report(level: Any, long: bool | None, kinds: list[str]) -> list[Line]:
     with tempfile.TemporaryDirectory() as folder:
         host = Host(Path(folder))
         try:
-            lines = [*run_programs(level, host, filter(wanted, ALL_PROGRAMS))]
-            lines += run_answers(level, host, wanted)
+            lines = [*run_programs(level, host, filter(wanted, ALL_PROGRAMS), slow)]
+            lines += run_answers(level, host, wanted, slow)
             lines.append({"kind": "afterwards", "name": "the host", "outcome": "unharmed", "wrong": host.harm()})
         finally:
             host.close()
@@ -306,5 +309,6 @@ if __name__ == "__main__":
     parser.add_argument("--quick", dest="long", action="store_false", default=None)
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--kind", action="append", default=[])
+    parser.add_argument("--slow", type=float, default=1.0)
     given = parser.parse_args()
-    print(json.dumps(report(given.level, given.long, given.kind)))
+    print(json.dumps(report(given.level, given.long, given.kind, given.slow)))

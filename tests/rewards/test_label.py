@@ -18,3 +18,16 @@ def test_labels() -> None:
         "x" * 30_000 + "neutral",
     ):
         assert label(cheat) is None
+
+
+def test_a_label_may_be_affirmed_and_not_doubted() -> None:
+    """The same words as for numbers (certainty.py)."""
+    for sure in (
+        "definitely neutral",
+        "neutral, for sure",
+        "It is clearly neutral.",
+        "certainly neutral because of that",
+    ):
+        assert label(f"Answer: {sure}") == "neutral"
+    for unsure in ("probably neutral", "neutral I guess", "neutral maybe", "neutral?", "not exactly neutral"):
+        assert label(f"Answer: {unsure}") is None

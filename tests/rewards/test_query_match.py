@@ -33,3 +33,17 @@ def test_order_counts_where_it_is_asked_for() -> None:
 def test_columns_that_look_alike_are_still_told_apart() -> None:
     wide = [tuple((i * j) % 3 for j in range(12)) for i in range(9)]
     assert same(table(*wide), table(*[row[::-1] for row in wide]))
+
+
+def test_rows_of_large_integers_may_come_in_any_order() -> None:
+    """Their sort keys were rounded to five digits, so a right query that returned them in another order was refused."""
+    assert same(table((1000001,), (1000002,)), table((1000002,), (1000001,)))
+    assert same(table((1000001, 7), (1000002, 3)), table((3, 1000002), (7, 1000001)))
+    assert not same(table((1000001, 7), (1000002, 3)), table((1000002, 7), (1000001, 3)))
+    assert not same(table((1000001,), (1000002,)), table((1000001,), (1000003,)))
+    assert not same(table((12345678,)), table((12345679.0,))), "close is not enough for a whole number"
+
+
+def test_decimals_at_the_edge_of_rounding_are_the_same() -> None:
+    assert same(table((12345.5,), (1.0,)), table((1.0,), (12345.499999999998,)))
+    assert same(table((0.1 + 0.2, "b"), (0.3, "a")), table((0.3, "b"), (0.3, "a")))

@@ -40,3 +40,17 @@ def test_signs_that_make_another_answer_are_kept(answer: str, gold: str) -> None
 )  # fmt: skip
 def test_other_ways_of_writing_it_are_the_same_answer(answer: str, gold: str) -> None:
     assert exact_match(answer, [gold]) and exact_match(gold, [answer])
+
+
+def test_a_number_yes_or_no_may_be_affirmed_but_not_doubted_and_a_name_is_left_as_it_is() -> None:
+    assert (
+        exact_match("exactly 5", ["5"])
+        and exact_match("definitely yes", ["yes"])
+        and f1("Yes, of course!", ["yes"]) == 1
+    )
+    assert not any(exact_match(said, ["5"]) for said in ("about 5", "5 guess", "probably 5", "5 I think", "not only 5"))
+    assert (
+        not exact_match("Just Kids", ["Kids"])
+        and not exact_match("Kids", ["Just Kids"])
+        and exact_match("Just Kids", ["just kids"])
+    )

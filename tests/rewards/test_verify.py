@@ -202,3 +202,34 @@ def test_words_that_make_another_number_are_no_unit(words: str) -> None:
 @pytest.mark.parametrize("answer", ["5 fifth graders", "5 meters squared", "5 tents", "5\\text{ K}", "5 inverted cups"])
 def test_words_that_only_resemble_them_are_units(answer: str) -> None:
     assert equal("5", answer) and not equal("5", "5\\text{k}")
+
+
+AFFIRMED = (
+    "exactly {}", "precisely {}", "only {}", "just {}", "it is definitely {}", "a total of {}", "x = exactly {}",
+    "\\text{{exactly }}{}", "{}\\text{{ exactly}}", "{} exactly", "{} in total", "{}, for sure", "{} (precisely)",
+    "{}, no doubt",
+)  # fmt: skip
+DOUBTED = (
+    "probably {}", "maybe {}", "about {}", "at least {}", "I think {}", "could be {}", "\\text{{maybe }}{}", "{} guess",
+    "{} I guess", "{} I think", "{} maybe", "{} probably", "{}, perhaps", "{} (likely)", "{} we hope", "{} at most",
+    "{} approximately", "{} it seems", "{}\\text{{ I think}}", "{}?", "~{}", "not exactly {}", "exactly {} maybe",
+    "{} exactly, I guess", "my best guess: {}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("gold", ["5", "-3.5", "5 cm", "\\frac{\\pi}{2}", "x+1", "(1,2)", "\\{1,2\\}"])
+def test_words_that_affirm_an_answer_are_left_out_and_words_that_doubt_it_make_it_none(gold: str) -> None:
+    """ "exactly 5" was refused, because it is no number; "5 guess" was accepted, because a guess was read as a unit."""
+    assert [words for words in AFFIRMED if not equal(gold, words.format(gold))] == []
+    doubted = [words for words in DOUBTED if not words.startswith("~") or gold[0].isdigit()]
+    assert [words for words in doubted if equal(gold, words.format(gold))] == []
+
+
+def test_what_resembles_affirming_and_doubting_words_is_read_as_before() -> None:
+    units = ("guesses", "books about whales", "laps around it", "likely winners", "possible outcomes", "total")
+    assert [unit for unit in units if not equal("5", f"5 {unit}")] == []
+    assert not equal("120", "5 exactly!") and equal("5", "5 exactly!")  # not a factorial
+    assert equal("probably", "probably") and not equal("only", "just") and not equal("5", "only")
+    assert equal("I", "I") and not equal("5", "exactly 6") and not equal("5", "exactly " * 49 + "5, 6")
+    assert final("I think the answer is 5.") == "5" and final("\\boxed{5} \\boxed{exactly 5}") == "5"
+    assert final("\\boxed{5} \\boxed{" + "exactly " * 2_000 + "5}") is None

@@ -124,7 +124,11 @@ def main(family: str, store: str | None = None) -> None:
     assert suits(make(family))
     packed.GPU_LOGITS = 8 * WORDS  # so that log-probs come in several parts
     kinds = [(lora, entropy) for lora in (False, True) for entropy in (0.0, 0.3)]
-    for lora, entropy in (kinds[0], kinds[1], kinds[3]) if store else kinds:
+    if store:
+        kinds = [kinds[0], kinds[1], kinds[3]]
+    elif family != "qwen2":  # entropy belongs to the log-probs, which come after the layers of every family
+        kinds = [kinds[1], kinds[2]]
+    for lora, entropy in kinds:
         plain = gradients(make(family), lora, entropy, ours=False)
         ours = gradients(make(family), lora, entropy, ours=True, sharded=bool(store))
         for a, b in zip(plain[0], ours[0], strict=True):

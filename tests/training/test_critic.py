@@ -36,11 +36,21 @@ def trainer(folder: Path, **changes: Any) -> Trainer:
     return Trainer(resolve(parse({**BASE, **changes})), folder)
 
 
-def test_a_state_is_worth_what_comes_after_it_and_no_shaping_of_the_turn_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+SHAPING = {"overlong": {"length": 2, "margin": 2}, "kl_reward": 0.1}
+JUDGE = {"taste": {"kind": "pointwise", "who": "gold:payoff", "scope": "reply"}}
+
+
+@pytest.mark.parametrize(
+    ("shaping", "judges", "given"),
+    [(SHAPING, {}, {"overlong", "kl"}), ({}, JUDGE, {"taste"})],
+    ids=["shaping", "judge"],
+)
+def test_a_state_is_worth_what_comes_after_it_and_nothing_that_is_paid_for_the_reply_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shaping: dict[str, Any], judges: dict[str, Any], given: set[str]
 ) -> None:
-    """Two rounds, in which each reply gets a penalty for its length and its drift. The target of the state after a
-    first turn is the return from the second turn on. The first turn's own penalty is already in its outlook."""
+    """Two rounds, in which each reply gets a penalty for its length and its drift, or the reward of a judge. The target
+    of the state after a first turn is the return from the second turn on. What the first reply itself was paid is
+    already in its outlook."""
     told: list[float] = []
     inner = critics.Critic.step
 
@@ -57,14 +67,14 @@ def test_a_state_is_worth_what_comes_after_it_and_no_shaping_of_the_turn_before(
 
     monkeypatch.setattr(critics.Critic, "step", seen)
     monkeypatch.setattr(critics.StateCritic, "learn", watched)
-    shaping = {"overlong": {"length": 2, "margin": 2}, "kl_reward": 0.1}
     algorithm = {"name": "coma", "candidates": 2, **shaping}
     sampling = {"max_tokens": 4, "legal": True}
-    made = trainer(tmp_path, algorithm=algorithm, sampling=sampling, train={"steps": 2, "lr": 1e-2})
+    train = {"steps": 2, "lr": 1e-2}
+    made = trainer(tmp_path, algorithm=algorithm, sampling=sampling, train=train, judges=judges)
     made.train()
     made.close()
     assert len(kept) == 2 * 2 * 2 and all(len(line) == 2 for line in kept)
-    assert all({"overlong", "kl"} <= {r.name for r in turn.rewards} for line in kept for turn in line)
+    assert all(given <= {r.name for r in turn.rewards} for line in kept for turn in line)
     assert told == pytest.approx([credit.returns(line, RewardSection())[1] for line in kept], abs=1e-12)
 
 

@@ -115,7 +115,7 @@ def test_a_run_in_which_every_group_is_partial_goes_on_and_one_in_which_all_epis
     (row,) = rows(tmp_path / "half")
     assert (row["episodes"], row["episodes_failed"], row["stream/replaced"]) == (6, 6, 6)
     failing(monkeypatch, lambda number, replica: True)
-    with pytest.raises(GuardError, match="all 12 episodes of step 0 failed"):
+    with pytest.raises(GuardError, match="all 12 episodes of step 1 failed"):
         train(tmp_path / "none", GRPO, "stream.min_group=2")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 from collections.abc import Iterator
@@ -67,6 +68,25 @@ def test_a_gold_judge_in_a_group_pays_wins_less_losses(tmp_path: Path) -> None:
     assert all(row["judge/taste/coverage"] == 1.0 and "reward/taste/writer" in row for row in rows(tmp_path))
 
 
+def test_a_gold_judge_reads_replies_of_a_tree_that_were_not_scored_because_all_are_the_same(tmp_path: Path) -> None:
+    """It found no reward for them, and all such episodes failed."""
+    game = {
+        "env": {"name": "matrix", "game": "stag_hunt", "rounds": 3}, "seats": "learner", "reward": {},
+        "algorithm": {"name": "at_grpo", "candidates": 2}, "sampling": {**SMALL["sampling"], "temperature": 1e-3},
+    }  # fmt: skip
+    trainer = make(tmp_path, judged({"kind": "pointwise", "who": "gold:payoff", "scope": "reply"}, **game))
+    with contextlib.suppress(GuardError):
+        trainer.train()
+    trainer.close()
+    assert trainer.step_index == 3 and [row["episodes_failed"] for row in rows(tmp_path)] == [0, 0, 0]
+    turns = [turn for record in played(tmp_path) for turn in record.episode.turns]
+    empty = [turn for turn in turns if turn.outlook is not None and {r.name for r in turn.outlook.rewards} == {"taste"}]
+    assert len(empty) > len(turns) / 2
+    for turn in (turn for turn in empty if turn.kept):
+        given = {r.name: r.value for r in turn.rewards}
+        assert given["taste"] == given["payoff"] is not None
+
+
 def test_a_local_judge_is_asked_in_both_orders_and_recorded_as_turns_of_role_judge(tmp_path: Path) -> None:
     """Its verdict is a probability; it is not trained, and its turns get no credit."""
     data = judged(
@@ -98,7 +118,7 @@ def test_a_judge_that_always_prefers_the_first_place_pays_nobody(tmp_path: Path,
 
 
 def test_a_judge_that_cannot_be_reached_is_a_failure_of_the_machinery(tmp_path: Path) -> None:
-    with pytest.raises(GuardError, match="all 16 episodes of step 0 failed; the error of the first one: RemoteError"):
+    with pytest.raises(GuardError, match="all 16 episodes of step 1 failed; the error of the first one: RemoteError"):
         train(tmp_path, remote("http://127.0.0.1:9/v1"), "train.steps=1")
 
 

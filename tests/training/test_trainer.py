@@ -414,7 +414,7 @@ def test_why_episodes_failed_is_shown_once(tmp_path: Path, caplog: pytest.LogCap
     trainer.close()
     shown = [r.getMessage() for r in caplog.records if "episodes failed" in r.getMessage()]
     assert shown == [
-        "step 0: 4 of 16 episodes failed and are not trained on. One of the errors, which is shown once: "
+        "step 1: 4 of 16 episodes failed and are not trained on. One of the errors, which is shown once: "
         "EngineError: the server is gone."
     ]
 
@@ -423,10 +423,27 @@ def test_a_step_in_which_every_episode_failed_stops_the_run(tmp_path: Path) -> N
     trainer = make(tmp_path, BASE)
     failing(trainer, lambda key: True)
     with pytest.raises(
-        GuardError, match=r"all 16 episodes of step 0 failed; the error of the first one: EngineError: the server is"
+        GuardError, match=r"all 16 episodes of step 1 failed; the error of the first one: EngineError: the server is"
     ):
         trainer.train()
     trainer.close()
+
+
+def test_warnings_and_errors_number_steps_as_the_lines_of_the_run_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They named the step before: the first step was step 0 in an error and step 1 in metrics.jsonl."""
+    lines: list[int] = []
+    trainer = make(tmp_path, BASE, "train.steps=4")
+    trainer.observer = Observer(stepped=lambda step, _: lines.append(step))
+    fail = {0: (), 1: (1,), 2: range(4)}  # by the number of steps that are done: the replicas that fail
+    failing(trainer, lambda key: key[0] != "score" and key[2] in fail[trainer.step_index])
+    with pytest.raises(GuardError, match="all 16 episodes of step 3 failed"):
+        trainer.train()
+    trainer.close()
+    assert lines == [1, 2] and [(row["step"], row["episodes_failed"]) for row in rows(tmp_path)] == [(1, 0), (2, 4)]
+    (warning,) = (r.getMessage() for r in caplog.records if "episodes failed" in r.getMessage())
+    assert warning.startswith("step 2: 4 of 16 episodes failed")
 
 
 def test_an_episode_past_its_time_does_not_end_the_run(tmp_path: Path) -> None:

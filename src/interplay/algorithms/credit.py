@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -59,16 +59,19 @@ def returns(turns: Sequence[Turn], weights: RewardSection, shaped: bool = True) 
     return out[::-1]
 
 
-def beyond(line: Sequence[Turn], paid: Mapping[str, float], weights: RewardSection) -> Iterator[tuple[Turn, float]]:
+def beyond(
+    line: Sequence[Turn], paid: Mapping[str, float], weights: RewardSection, judges: Collection[str] = ()
+) -> Iterator[tuple[Turn, float]]:
     """What was earned after the state that each turn of one role led to. This is the target of a critic of states.
 
     It is the return of the turn minus what its step `paid` (by turn id; turns that are missing there are left out) and
-    minus the turn's own shaping, because a candidate's outlook holds both of these in addition to the critic's value.
+    minus the turn's own shaping and the rewards of `judges` for its reply, because a candidate's outlook holds all of
+    these in addition to the critic's value.
     """
     for turn, ahead in zip(line, returns(line, weights), strict=True):
         if turn.id in paid:
-            shaped = Rewards(tuple(r for r in turn.rewards if r.name in SHAPED))
-            yield turn, ahead - paid[turn.id] - mix(shaped, turn.role, weights)
+            own = Rewards(tuple(r for r in turn.rewards if r.name in SHAPED or r.name in judges))
+            yield turn, ahead - paid[turn.id] - mix(own, turn.role, weights)
 
 
 def candidate_return(turn: Turn, weights: RewardSection) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+from interplay.rewards.certainty import asserted
 from interplay.rewards.latex import ROW, closing, plain, split
 from interplay.rewards.quantity import Quantity, quantity, without_unit
 from interplay.rewards.reply import tidy
@@ -47,7 +48,7 @@ class Form:
 @lru_cache(maxsize=20_000)
 def forms(text: str) -> tuple[Form, ...]:
     """What a text can mean: usually one form, but `1,234` is a number and a list. Empty if it means nothing."""
-    text = plain(tidy(text))
+    text = plain(tidy(asserted(text)))
     found = [form for form in (_form(text, 0), _listed(text)) if form is not None]
     return tuple(dict.fromkeys(found))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from interplay.rewards.certainty import asserted
 from interplay.rewards.reply import LONGEST_REPLY, spoken, stated, tidy
 from interplay.rewards.verify import boxes
 
@@ -46,7 +47,7 @@ def label(reply: str) -> str | None:
 
 
 def _named(text: str) -> str | None:
-    text = tidy(text)
+    text = asserted(tidy(text))
     found = [(name, match) for name, pattern in _GIVEN.items() if (match := pattern.fullmatch(text))]
     if len(found) != 1:
         return None

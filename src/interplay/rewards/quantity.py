@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from interplay.rewards.certainty import asserted, doubted
 from interplay.rewards.latex import plain
 from interplay.rewards.reply import tidy
 
@@ -33,10 +34,10 @@ _NO_UNIT = re.compile(
     r"\b(?:and|to|by|pairs?|half|e|pi|i|x|y|n|mod|choose|is|was|plus|minus|times|over|if|when|than)\b"
 )
 _PART = r"(?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|twelfth|sixteenth|hundredth|thousandth|millionth)"
-# Words that doubt the number before them or make another number of it; k is a thousand, and K is a unit. "5 fifth
-# graders" and "5 meters squared" are 5.
+# Words that deny the number before them or make another number of it; k is a thousand, and K is a unit. "5 fifth
+# graders" and "5 meters squared" are 5. Words that doubt it are in certainty.py.
 _ALTERS = re.compile(
-    r"\b(?:not|nor|no|nope|never|neither|wrong|false|untrue|incorrect|maybe|perhaps|or|unlikely|impossible|\w+n't)\b"
+    r"\b(?:not|nor|no|nope|never|neither|wrong|false|untrue|incorrect|or|impossible|\w+n't)\b"
     rf"|\b(?:(?:thousand|million|billion|trillion|hundred|dozen)s?|tens|halves|{_PART}s)\b|^{_PART}$"
     r"|^(?:squared|cubed|factorial|doubled|tripled|halved|twice|thrice|inverse|inverted|reciprocal|(?-i:k))$",
     re.IGNORECASE,
@@ -72,7 +73,7 @@ def quantity(text: str) -> Quantity | None:
     >>> quantity("$1,250.50"), quantity("5 cm"), quantity("3 or 4"), quantity("2x")
     (Quantity(value=Fraction(2501, 2), unit='$'), Quantity(value=Fraction(5, 1), unit='cm'), None, None)
     """
-    text = plain(tidy(text)) if len(text) <= LONGEST else ""
+    text = plain(tidy(asserted(text))) if len(text) <= LONGEST and not doubted(text) else ""
     if text.startswith("⟦") and text.endswith("⟧") and text.count("⟦") == 1:
         text = text[1:-1].strip()
     signs = re.match(r"(?P<minus>-?)\s*(?P<money>[$€£]?)\s*(?P<later>-?)\s*", text)
@@ -114,7 +115,7 @@ def _value(m: re.Match[str]) -> Fraction | None:
 
 
 def alters(words: str) -> bool:
-    """Whether words after a number or a formula doubt it, or make another number of it.
+    """Whether words after a number or a formula deny it, or make another number of it.
 
     >>> alters("thousands"), alters("squared"), alters("isn't it"), alters("fifth graders")
     (True, True, True, False)

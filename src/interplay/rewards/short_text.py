@@ -1,7 +1,8 @@
 """Short answers in words, scored as in SQuAD and HotpotQA: exact match and F1 over words.
 
-Some rules are stricter, because 3.5 is not 35, -5 is not 5, 1/2 is not 12, C++ is not C and $5 is not 5%. One is less
-strict: curly quotes and long dashes are those of a keyboard.
+Some rules are stricter, because 3.5 is not 35, -5 is not 5, 1/2 is not 12, C++ is not C and $5 is not 5%. Two are less
+strict: curly quotes and long dashes are those of a keyboard, and a number, yes or no may be affirmed (`exactly 5`). A
+name may not: "Just Kids" is not "Kids".
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+
+from interplay.rewards.certainty import asserted
 
 LONGEST = 400  # the largest number of characters in an answer
 
@@ -36,7 +39,12 @@ def exact_match(answer: str, golds: Sequence[str]) -> bool:
 def _same(answer: str, gold: str) -> bool:
     """Signs of money and percent are compared only if both have some."""
     ours, theirs = _SIGNS.findall(answer), _SIGNS.findall(gold)
-    return normal(answer) == normal(gold) != "" and (not ours or not theirs or ours == theirs)
+    return _said(answer, gold) == normal(gold) != "" and (not ours or not theirs or ours == theirs)
+
+
+def _said(answer: str, gold: str) -> str:
+    """The normal form of an answer, without words that affirm it if the gold answer is a number, yes or no."""
+    return normal(asserted(answer) if normal(gold) in _CLOSED or re.match(r"[-$€£]*\.?\d", gold) else answer)
 
 
 def f1(answer: str, golds: Sequence[str]) -> float:
@@ -45,7 +53,9 @@ def f1(answer: str, golds: Sequence[str]) -> float:
     >>> round(f1("the city of Paris", ["Paris"]), 3)
     0.5
     """
-    return max((_f1(normal(answer), normal(gold)) for gold in golds), default=0.0) if len(answer) <= 10_000 else 0.0
+    return (
+        max((_f1(_said(answer, gold), normal(gold)) for gold in golds), default=0.0) if len(answer) <= 10_000 else 0.0
+    )
 
 
 def _f1(answer: str, gold: str) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from interplay.rewards import algebra
+from interplay.rewards.certainty import asserted, doubted
 from interplay.rewards.form import Form, forms
 from interplay.rewards.latex import TEXT, closing, latex, plain
 from interplay.rewards.quantity import alters, quantity
@@ -111,20 +112,23 @@ def alike(gold: str, answer: str) -> bool:
     ours, theirs = quantity(gold), quantity(answer)
     if ours is not None and theirs is not None:
         return ours.equals(theirs)
-    return _squeezed(plain(tidy(gold))) == _squeezed(plain(tidy(answer))) != ""
+    same = _squeezed(plain(tidy(asserted(gold)))) == _squeezed(plain(tidy(asserted(answer)))) != ""
+    return same and doubted(gold) == doubted(answer)
 
 
 @lru_cache(maxsize=20_000)
 def equal(gold: str, answer: str) -> bool:
     """Whether `answer` means the same as `gold`, by value: numbers, formulas, tuples, sets, intervals.
 
-    >>> equal("72", "72 clips"), equal("1/2", "0.5"), equal("72", "70, 71, 72"), equal("(1,2)", "\\\\{1,2\\\\}")
+    >>> equal("72", "exactly 72 clips"), equal("1/2", "0.5"), equal("72", "70, 71, 72"), equal("72", "72 I think")
     (True, True, False, False)
     """
     if not answer.strip() or len(answer) > LONGEST_ANSWER or _BOX.search(answer) or algebra.monstrous(answer):
         return False
     if alike(gold, answer):
         return True
+    if doubted(answer) and not doubted(gold):
+        return False
     comparison = _Comparison()
     return any(comparison.same(ours, theirs) for ours in forms(gold) for theirs in forms(answer))
 

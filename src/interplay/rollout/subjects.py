@@ -38,8 +38,13 @@ class Subject:
         turn = self.turn
         if self.decision is None:
             return worth(self.episode.rewards, component, self.role or turn.role)
-        own = turn.rewards if turn.outlook is None else turn.outlook.rewards
-        return worth(own, component, turn.role)
+        if turn.outlook is None:
+            return worth(turn.rewards, component, turn.role)
+        found = worth(turn.outlook.rewards, component, turn.role)
+        if found is None:  # all candidates said the same and were not scored: what the kept one earned holds for all
+            (kept,) = (t for t in self.episode.line(turn.role) if t.decision == turn.decision)
+            found = worth(kept.rewards, component, turn.role) if kept.words == turn.words else None
+        return found
 
     def pay(self, name: str, value: float | None) -> None:
         """Give the reward. None means that it was never scored."""

@@ -24,7 +24,7 @@ from interplay.agents.render import Renderer
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.algorithms.losses import value_loss
-from interplay.config import Recipe, RewardSection, TrainSection
+from interplay.config import Recipe, TrainSection
 from interplay.engines.desk import Desk
 from interplay.envs import Env
 from interplay.errors import ConfigError, EngineError
@@ -180,11 +180,10 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
 class StateCritic(Desk[Question, float]):
     """Answers the questions of trees: the value of the state after a candidate."""
 
-    def __init__(
-        self, critics: Mapping[str, Critic], renderers: Mapping[str, Renderer], weights: RewardSection
-    ) -> None:
+    def __init__(self, critics: Mapping[str, Critic], renderers: Mapping[str, Renderer], recipe: Recipe) -> None:
         super().__init__()
-        self.critics, self.renderers, self.weights = critics, renderers, weights
+        self.critics, self.renderers = critics, renderers
+        self.weights, self.judges = recipe.reward, recipe.judges
         self._arrived: dict[str, tuple[tuple[int, ...], float]] = {}  # turn id -> state as ids, reward of the step
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
@@ -214,7 +213,7 @@ class StateCritic(Desk[Question, float]):
         examples: dict[str, list[Example]] = {name: [] for name in self.critics}
         paid = {turn: earned for turn, (_, earned) in self._arrived.items()}
         for line in lines:
-            for turn, ahead in credit.beyond(line, paid, self.weights):
+            for turn, ahead in credit.beyond(line, paid, self.weights, self.judges):
                 seen, _ = self._arrived.pop(turn.id)
                 examples[turn.policy].append(replace(_read(turn.policy, seen), targets=(ahead,)))
         return {f"{n}/{k}": v for n, critic in self.critics.items() for k, v in critic.step(examples[n]).items()}

@@ -55,6 +55,11 @@ class Learning:
         self.scorer = Scorer(state.algorithm, state.team, state.learners, state.references)
         self._told: set[str] = set()  # errors of episodes that were shown, without their numbers
 
+    @property
+    def step(self) -> int:
+        """The number of the step that is being computed, as the run's lines and metrics.jsonl will show it."""
+        return self.state.step_index + 1
+
     def learn(self, played: Sequence[Episode], clock: Clock) -> Learned:
         state = self.state
         episodes, metrics = self._reward(played)
@@ -70,7 +75,7 @@ class Learning:
     def _reward(self, episodes: Sequence[Episode]) -> tuple[list[Episode], dict[str, float]]:
         """Compute metrics of the rewards. Episodes with errors are counted and dropped."""
         plan = self.state.plan
-        refuse_bug(episodes, self.state.step_index)
+        refuse_bug(episodes, self.step)
         good = [e for e in episodes if e.error is None]
         metrics: dict[str, float] = {"episodes": len(good), "episodes_failed": len(episodes) - len(good)}
         metrics |= program_counts()
@@ -81,8 +86,7 @@ class Learning:
             if first.startswith(f"{EngineLost.__name__}: "):
                 raise EngineLost(first.partition(": ")[2])
             raise GuardError(
-                f"all {len(episodes)} episodes of step {self.state.step_index} failed; the error of the first one: "
-                f"{first}"
+                f"all {len(episodes)} episodes of step {self.step} failed; the error of the first one: {first}"
             )
         self._tell([e.error for e in episodes if e.error is not None], len(episodes))
         return good, metrics | tally(good, self.state.learners, plan.recipe.reward)
@@ -96,7 +100,7 @@ class Learning:
             self._told.add(kind)
             log.warning(
                 "step %d: %d of %d episodes failed and are not trained on. One of the errors, which is shown once: %s",
-                self.state.step_index, len(errors), among, error if len(error) <= 600 else f"{error[:600]} …",
+                self.step, len(errors), among, error if len(error) <= 600 else f"{error[:600]} …",
             )  # fmt: skip
 
     def _score(self, episodes: Sequence[Episode]) -> Credit:

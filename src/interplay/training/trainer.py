@@ -99,7 +99,7 @@ class Trainer(RunState):
         if self.algorithm.critic is None or "values" in self.algorithm.needs:
             return None
         renderers = {name: member.renderer for name, member in self.team.members.items()}
-        return StateCritic(self.critics, renderers, self.plan.recipe.reward)
+        return StateCritic(self.critics, renderers, self.plan.recipe)
 
     # -- the loop -------------------------------------------------------------------------------------------------
 

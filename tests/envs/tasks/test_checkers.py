@@ -46,6 +46,7 @@ def test_a_negated_label_earns_nothing(label: str) -> None:
 def test_a_label_on_the_line_after_answer_is_read() -> None:
     """Audit B3: the line break was read as the end of the answer."""
     assert infers("neutral", "I cannot tell.\nAnswer:\nneutral")
+    assert infers("neutral", "It is no contradiction.\nAnswer:\nneutral\nThat is all.")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +182,7 @@ def test_large_whole_numbers_are_compared_exactly(library: str) -> None:
     """Audit B4: from a million on, only six digits were compared."""
     assert not queried(library, "SELECT max(sold) FROM book", "SELECT max(sold) + 1 FROM book")
     assert queried(library, "SELECT max(sold) FROM book", "SELECT max(sold) * 1.0 FROM book")
+    assert not queried(library, "SELECT max(sold) FROM book", "SELECT max(sold) + 1.0 FROM book")
 
 
 @pytest.mark.parametrize(

@@ -69,14 +69,17 @@ def prompt(env: Code, role: Role) -> str:
     ("row", "copies"),
     [
         (apps(), ["assert pick([3, 1, 2], 2) == [1, 2]", "assert pick(*[[3, 1, 2], 2]) == [1, 2]",
-                  "assert pick([3,1,2],2) == [1,2]", "assert pick([3, 1, 2], 2) == (1, 2)"]),
-        (humaneval(), ["assert double(21) == 42", "assert double(*[21]) == 42"]),
-        (contest(), ['{"input": "1 2", "output": "3"}']),
+                  "assert pick([3,1,2],2) == [1,2]", "assert pick([3, 1, 2], 2) == (1, 2)",
+                  "assert pick((3, 1, 2), 2) == [1, 2]", "assert pick([3.0, True, 2], 2) == [1, 2]"]),
+        (humaneval(), ["assert double(21) == 42", "assert double(*[21]) == 42", "assert double(21.0) == 42"]),
+        (contest(), ['{"input": "1 2", "output": "3"}', '{"input": "1  2", "output": "3"}',
+                     '{"input": "01 +2", "output": "3"}']),
     ],
     ids=["wrapped", "docstring", "statement"],
 )  # fmt: skip
 def test_copying_what_was_shown_pays_nothing(row: DataRow, copies: list[str]) -> None:
-    """Audit B2: an example was not recognised if the data set wraps it; similar cases are docstrings and statements."""
+    """Audit B2: an example was not recognised if the data set wraps it. Similar: docstrings, statements, and the same
+    values written in another way."""
     for copied in copies:
         assert earns(game(row), copied) == 0.0, copied
 

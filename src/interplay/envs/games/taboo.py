@@ -12,6 +12,8 @@ Actions       hinter: a clue of at most 80 characters; an illegal clue counts as
               that was not guessed yet; an illegal reply uses up the round.
 Rewards       `found` (team, at the end): 1 in the first round, and 1/(2 · rounds) less for every further round; 0 if it
               was not found. `illegal` (process): −0.1.
+Limits        a name in a cipher (rot13) or in another language is not recognised; no rule can tell it from a rare
+              word, so read a team's clues before you believe its score.
 Difficulty    objects, rounds, taboo.
 Version       2
 """

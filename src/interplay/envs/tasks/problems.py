@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from interplay.envs.splits import TRIES, split_of
-from interplay.envs.tasks.written_test import HELPER, Assertion, pair_of, shown_calls, shows_input
+from interplay.envs.tasks.written_test import HELPER, Assertion, input_lines, pair_of, shown_calls, shows_input
 from interplay.errors import ConfigError
 from interplay.execution.programs import LONGEST, Bench, Trial
 from interplay.rewards.mutants import python_mutants
@@ -115,18 +115,18 @@ class Problem:
             pair = pair_of(line)
             return None if pair is None or self._shows_input(pair[0]) else pair
         made = Assertion.of(line)
-        if made is None or made.callee != self.callee or made.arguments in self._shown_calls:
+        if made is None or made.callee != self.callee or made.given in self._shown_calls:
             return None
         return str(made)
 
     def _shows_input(self, given: str) -> bool:
-        shown = {e[0].strip() for e in self.examples if not isinstance(e, str)}
-        return given in shown or shows_input(self.question, given)
+        examples = (input_lines(e[0]) for e in self.examples if not isinstance(e, str))
+        return input_lines(given) in examples or shows_input(self.question, given)
 
     @cached_property
     def _shown_calls(self) -> frozenset[tuple[str, ...]]:
         """The arguments in the examples, the statement and the docstring."""
-        examples = (made.arguments for e in self.examples if isinstance(e, str) and (made := Assertion.of(e)))
+        examples = (made.given for e in self.examples if isinstance(e, str) and (made := Assertion.of(e)))
         return frozenset((*examples, *shown_calls(f"{self.question}\n{self.starter}", self.callee)))
 
     def write_tests(self, most: int) -> list[str]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -36,6 +36,7 @@ from interplay.envs.tasks.drawn import drawn
 from interplay.errors import ConfigError
 from interplay.execution import database
 from interplay.execution.query import Cell
+from interplay.rewards.certainty import asserted
 from interplay.rewards.reply import stated
 from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task, Tool
 
@@ -167,25 +168,32 @@ def matches(gold: Sequence[Sequence[Cell]], answer: str, ordered: bool) -> bool:
     wanted = [[_value("" if c is None else str(c)) for c in row] for row in gold]
     if len(given) != len(wanted) or any(len(g) != len(w) for g, w in zip(given, wanted, strict=True)):
         return False
-    if not ordered:
-        given, wanted = sorted(given, key=_place), sorted(wanted, key=_place)
+    if ordered:
+        return _equal(given, wanted)
+    # Exact keys keep numbers apart that are near each other, and rounded keys bring a number and its rounding together.
+    return any(_equal(*(sorted(rows, key=partial(_place, digits)) for rows in (given, wanted))) for digits in (9, 1))
+
+
+def _equal(given: Sequence[Sequence[float | str]], wanted: Sequence[Sequence[float | str]]) -> bool:
     return all(_alike(a, b) for g, w in zip(given, wanted, strict=True) for a, b in zip(g, w, strict=True))
 
 
 def _value(cell: str) -> int | float | str:
     plain = " ".join(cell.strip().strip("\"'*`").replace("−", "-").split())
-    if _NUMBER.fullmatch(plain) is None:
+    sure = asserted(plain)  # a number may be affirmed, as in `exactly 5`
+    if _NUMBER.fullmatch(sure) is None:
         return plain.casefold()
-    digits = plain.replace(",", "").lstrip("$€£")
+    digits = sure.replace(",", "").lstrip("$€£")
     if re.fullmatch(r"[-+]?\d{1,300}", digits):
         return int(digits)
     number = float(digits)
-    return number if abs(number) < 1e300 else plain
+    return number if abs(number) < 1e300 else sure
 
 
-def _place(row: Sequence[float | str]) -> list[tuple[str, float]]:
+def _place(digits: int, row: Sequence[float | str]) -> list[tuple[str, float]]:
     """A sort key for rows, independent of their order: by their words, then by their numbers."""
-    return [(c, 0.0) for c in row if isinstance(c, str)] + [("", round(c, 1)) for c in row if not isinstance(c, str)]
+    numbers = [("", round(c, digits)) for c in row if not isinstance(c, str)]
+    return [(c, 0.0) for c in row if isinstance(c, str)] + numbers
 
 
 def _alike(a: float | str, b: float | str) -> bool:

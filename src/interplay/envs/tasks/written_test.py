@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+_WHOLE = re.compile(r"[+-]?[0-9]{1,300}")
 WIDEST = 600  # the largest number of characters in one test
 HELPER = "plain"  # turns tuples and generators into lists, because public files write them as lists
 HELPER_SETUP = (  # the definition, in the setup of the rows that use it
@@ -47,9 +48,26 @@ class Assertion:
         return f"assert {self.callee}({', '.join(self.arguments)}) == {self.wanted}"
 
     @property
+    def given(self) -> tuple[str, ...]:
+        """The arguments in one way of writing, for comparisons."""
+        return tuple(_written(ast.literal_eval(argument)) for argument in self.arguments)
+
+    @property
     def helped(self) -> str:
         """The statement for a program whose tuples and generators count as lists."""
         return f"assert {HELPER}({self.callee}({', '.join(self.arguments)})) == {HELPER}({self.wanted})"
+
+
+def _written(value: Any) -> str:
+    """A value in one way of writing: 1, 1.0 and True are the same, and so are lists and tuples."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(sorted(f'{_written(k)}: {_written(v)}' for k, v in value.items()))}}}"
+    if isinstance(value, set):
+        return f"{{{', '.join(sorted(map(_written, value)))}}}"
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return repr(int(value) if whole else value)
 
 
 def _unhelped(node: ast.expr) -> ast.expr:
@@ -84,7 +102,8 @@ def _is_callee(node: ast.expr) -> bool:
 
 
 def shown_calls(text: str, callee: str) -> Iterator[tuple[str, ...]]:
-    """The arguments of every call of a function in a text, such as the examples of a docstring."""
+    """The arguments of every call of a function in a text, such as the examples of a docstring, as in
+    `Assertion.given`."""
     name = callee.rpartition(".")[2]
     for found in re.finditer(rf"\b{re.escape(name)}\(", text):
         for end in re.finditer(r"\)", text[found.end() : found.end() + WIDEST]):
@@ -92,7 +111,7 @@ def shown_calls(text: str, callee: str) -> Iterator[tuple[str, ...]]:
             try:
                 node = ast.parse(call, mode="eval").body
                 assert isinstance(node, ast.Call)
-                yield tuple(repr(ast.literal_eval(argument)) for argument in node.args)
+                yield tuple(_written(ast.literal_eval(argument)) for argument in node.args)
                 break
             except (SyntaxError, ValueError, TypeError, AssertionError, MemoryError, RecursionError):
                 continue
@@ -116,5 +135,11 @@ def shows_input(text: str, given: str) -> bool:
     """Whether a text contains an input, line by line, as the examples of a problem statement do."""
     if not given.strip():
         return False
-    lines, wanted = ([line.strip() for line in part.strip().split("\n")] for part in (text, given))
+    lines, wanted = input_lines(text), input_lines(given)
     return any(lines[i : i + len(wanted)] == wanted for i in range(len(lines) - len(wanted) + 1))
+
+
+def input_lines(text: str) -> list[list[str]]:
+    """The words of each line in one way of writing: whole numbers have no plus sign and no zeros in front."""
+    lines = (line.split() for line in text.strip().split("\n"))
+    return [[str(int(word)) if _WHOLE.fullmatch(word) else word for word in line] for line in lines]
