@@ -113,6 +113,10 @@ def test_what_was_measured_before_imitation_survives_a_kill(tmp_path: Path, monk
 
 def test_ctrl_c_while_models_are_loaded_ends_the_command_at_once() -> None:
     interrupt = Interrupt()
-    with interrupt.heard(keyboard=False), pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets background jobs ignore Ctrl-C
+    try:
+        with interrupt.heard(keyboard=False), pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not interrupt.asked
