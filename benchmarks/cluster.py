@@ -348,6 +348,7 @@ def sweep(args: argparse.Namespace) -> dict[str, Any]:
                 flush=True,
             )
         out[name] = [{**asdict(setting), **asdict(known[setting])} for setting in settings]
+    print("\nA row in which hardly any failure happened says nothing about failures; --steps makes the rows longer.")
     return out
 
 
