@@ -323,6 +323,7 @@ def sweep(args: argparse.Namespace) -> dict[str, Any]:
         f"{args.tool:g} s; {args.prompts:g} trained tokens for each sampled one; a lost GPU is back after "
         f"{args.restart:g} s"
     )
+    print("A row in which hardly any failure happened says nothing about failures; --steps makes the rows longer.")
     most = max(args.gpus)
     base = Setting(most)
     tables: dict[str, list[Setting]] = {
@@ -348,7 +349,6 @@ def sweep(args: argparse.Namespace) -> dict[str, Any]:
                 flush=True,
             )
         out[name] = [{**asdict(setting), **asdict(known[setting])} for setting in settings]
-    print("\nA row in which hardly any failure happened says nothing about failures; --steps makes the rows longer.")
     return out
 
 
