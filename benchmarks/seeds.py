@@ -15,8 +15,8 @@ def main() -> None:
     parser.add_argument("numbers", nargs="+", type=float, help="the result of each seed")
     numbers = parser.parse_args().numbers
     found = mean(numbers)
-    spread = f" ± {found.high - found.value:.2f}" if len(numbers) > 1 else " (one run)"
-    print(f"{found.value:.2f}{spread}, {len(numbers)} seeds")
+    several = f" ± {found.high - found.value:.2f}, {len(numbers)} seeds"
+    print(f"{found.value:.2f}{several if len(numbers) > 1 else ' (one run)'}")
 
 
 if __name__ == "__main__":

@@ -458,7 +458,7 @@ def test_a_partner_who_guesses_right_is_not_the_echos_doing(checked: Check) -> N
 
 
 class Duel(Env):
-    """A correct game of free text for two: b's word must contain the letter z, and who fails loses."""
+    """A correct game for two players who write words. The word of `b` must contain the letter z, or `b` loses."""
 
     reward_names = ("won",)
     roles = ("a", "b")

@@ -21,7 +21,7 @@ def test_labels() -> None:
 
 
 def test_a_label_may_be_affirmed_and_not_doubted() -> None:
-    """The same words as for numbers (certainty.py)."""
+    """Labels follow the same rule as numbers: some words affirm an answer, others doubt it (certainty.py)."""
     for sure in (
         "definitely neutral",
         "neutral, for sure",

@@ -432,7 +432,7 @@ def test_a_step_in_which_every_episode_failed_stops_the_run(tmp_path: Path) -> N
 def test_warnings_and_errors_number_steps_as_the_lines_of_the_run_do(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They named the step before: the first step was step 0 in an error and step 1 in metrics.jsonl."""
+    """Error messages once called the first step "step 0", while metrics.jsonl called it step 1."""
     lines: list[int] = []
     trainer = make(tmp_path, BASE, "train.steps=4")
     trainer.observer = Observer(stepped=lambda step, _: lines.append(step))

@@ -192,7 +192,8 @@ class Fused:
     # -- forward --------------------------------------------------------------------------------------------------
 
     def _apply(self, block: Block, x_TC: Tensor, adapters_T: Tensor | None, gated: bool = False) -> Tensor:
-        """x·Wᵀ + b, plus the adapters' parts; rounded once. With `gated`, silu(gate) · up of such outputs."""
+        """x·Wᵀ + b plus the adapters' parts, rounded once. With `gated`, these outputs are gate and up, and
+        silu(gate) · up is returned."""
         if adapters_T is None or block.up is None or self.bank is None:
             bias = block.bias if block.bias is None else block.bias[: block.rows]
             out = linear(x_TC, block.weight, bias)

@@ -36,7 +36,7 @@ def same(gold: str, answer: str) -> bool:
 
 
 def require() -> None:
-    """Raise if math-verify is not installed. Without it, every answer that is no plain number would end its episode."""
+    """Raise if math-verify is not installed. Without it, an episode fails if its answer is not a plain number."""
     if find_spec("math_verify") is None:
         raise ConfigError("comparing formulas needs math-verify: pip install 'interplay[math]'.")
 

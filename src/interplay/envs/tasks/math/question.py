@@ -75,7 +75,7 @@ class MathQuestion(DataEnv):
 
     @classmethod
     def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:
-        algebra.require()  # here, because a run must not find out in its thousandth episode
+        algebra.require()  # so a run ends before its first episode, and not when the first formula is compared
         return super().make_task(name, split, index, seed, options)
 
     @property
