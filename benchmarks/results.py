@@ -3,7 +3,7 @@
     python benchmarks/results.py --plan                                    what would be run, and how long it takes
     python benchmarks/results.py --model FOLDER --jobs 2 --seconds 900     run what is left, the most important first
     python benchmarks/results.py --model FOLDER --cells code gsm8k/single  only these studies or arms
-    python benchmarks/results.py --markdown docs/results.md                write the page from the run folders alone
+    python benchmarks/results.py --unpack benchmarks/results.tar.gz --markdown docs/results.md    write the page
     python benchmarks/results.py --tiny --out FOLDER                       check all of it with tiny models on a CPU
 
 A cell is one arm of a study in recipes/results/experiment, trained with one seed to its budget of tokens. The budget
@@ -22,6 +22,7 @@ import json
 import os
 import tarfile
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ GAME = ("self-play", "fixed", "league")
 PUZZLE = ("single", "shared", "separate")
 GROUPS = (  # the most important first; all seeds of a group before the next group
     ("gsm8k/single", "gsm8k/pair", "gsm8k/pair-grpo", "gsm8k/pair-l2"),
+    tuple(f"gsm8k_adapters/{arm}" for arm in PUZZLE),
     tuple(f"plan_path/{arm}" for arm in PUZZLE),
     ("gsm8k/debate", "gsm8k/relay", "gsm8k/pair-l3"),
     tuple(f"sudoku/{arm}" for arm in PUZZLE),
@@ -44,7 +46,11 @@ GROUPS = (  # the most important first; all seeds of a group before the next gro
     tuple(f"tictactoe/{arm}" for arm in GAME),
     tuple(f"kuhn/{arm}" for arm in GAME),
 )
-ROWS = {"gsm8k": "gsm8k", "code": "mbpp"}  # studies over prepared rows, and the folder that interplay prepare makes
+ROWS = {
+    "gsm8k": "gsm8k",
+    "gsm8k_adapters": "gsm8k",
+    "code": "mbpp",
+}  # studies over prepared rows, and the folder that interplay prepare makes
 # Tokens per second of whole training steps, until a finished run says better. From one run each on one H200: 90 steps
 # of 512 replies by one agent took 178 s, and 60 steps of a pair 154 s; the length of a reply (180 tokens) is a guess.
 ASSUMED = {"single": 46_000.0, "team": 25_000.0}
@@ -65,7 +71,11 @@ studies in `recipes/results/experiment` and writes this page from their run fold
   and playouts.
 - *Before* and *after* are shares of the same held-out test tasks, with the same prompts, at temperature 1 and without
   legal masks, in percent. Intervals are 95% over seeds (Student's t); "one run" has no interval.
+- *Seconds* are the training of a run, without its tests. Several runs shared the GPU (`--jobs`), so they are no measure
+  of speed. *Tokens an episode* are those of the tests after training.
 - Learning rates were not tuned for each arm.
+- The run folders, without weights and episodes, are in `benchmarks/results.tar.gz`. This command makes the page from
+  them: `python benchmarks/results.py --unpack benchmarks/results.tar.gz --markdown docs/results.md`
 
 """
 
@@ -217,8 +227,10 @@ def main() -> None:
     elif args.markdown is not None:
         from interplay.publishing.team_page import team_page
 
-        found = [args.out / name for name in dict.fromkeys(c.partition("/")[0] for g in GROUPS for c in g)]
-        args.markdown.write_text(INTRODUCTION + team_page([f for f in found if (f / "study.json").is_file()]))
+        names = dict.fromkeys(c.partition("/")[0] for g in GROUPS for c in g)
+        found = [args.out / name for name in names if (args.out / name / "study.json").is_file()]
+        notes = {name: tomllib.loads((STUDIES / f"{name}.toml").read_text()).get("notes", []) for name in names}
+        args.markdown.write_text(INTRODUCTION + team_page(found, notes))
     else:
         run(args)
 

@@ -90,3 +90,20 @@ def test_the_page_is_written_from_packed_cells_alone(call: Call, tmp_path: Path)
     text = page.read_text()
     assert "| single | 1 |" in text and "(one run)" in text and "tiny-32x1, a small model with random weights" in text
     assert "| pair-l2 | tool |" in text
+
+
+def test_the_page_in_the_documentation_is_what_the_packed_runs_say(call: Call, tmp_path: Path) -> None:
+    page = tmp_path / "results.md"
+    call(tmp_path / "runs", "--unpack", str(ROOT / "benchmarks" / "results.tar.gz"), "--markdown", str(page))
+    assert page.read_text() == (ROOT / "docs" / "results.md").read_text()
+    assert "| pair-grpo | 3 |" in page.read_text()
+
+
+def test_notes_that_were_added_after_the_runs_do_not_make_it_another_study(tmp_path: Path) -> None:
+    path = STUDIES[0].with_name("kuhn.toml")
+    text = path.read_text().replace("[arms]", 'notes = ["Read ten games."]\n\n[arms]', 1)
+    (tmp_path / "kuhn.toml").write_text(text.replace("../kuhn.toml", str(path.parents[1] / "kuhn.toml")))
+    noted, plain = Study.read(tmp_path / "kuhn.toml"), Study.read(path)
+    assert noted.section.notes == ["Read ten games."]
+    changed = plain.section.model_copy(update={"recipe": noted.section.recipe})
+    assert noted.digest == Study(changed, plain.base).digest

@@ -83,6 +83,9 @@ class StudySection(Section):
     )
     arena_games: int = Field(16, ge=1, description="tasks of each line-up of the arena")
     contrasts: list[ContrastSection] = Field([], description="what is asked, before the runs")
+    notes: list[str] = Field(
+        [], description="sentences under the tables of the study; they may be added after the runs"
+    )
 
     @model_validator(mode="after")
     def _contrasts_name_arms(self) -> StudySection:
@@ -136,9 +139,9 @@ class Study:
 
     @property
     def digest(self) -> str:
-        """A hash of what the study's file and its recipe say, except the seeds and what is best: these may be added to
-        a study later. Options that the file does not set are left out, so that a new version of this package, which may
-        have more of them, goes on with the runs of an older one."""
-        rest = self.section.model_dump(exclude={"seeds", "best"}, exclude_unset=True)
+        """A hash of what the study's file and its recipe say, except the seeds, the notes and what is best: these may
+        be added to a study later. Options that the file does not set are left out, so that a new version of this
+        package, which may have more of them, goes on with the runs of an older one."""
+        rest = self.section.model_dump(exclude={"seeds", "best", "notes"}, exclude_unset=True)
         recipe = self.base.read_text(encoding="utf-8")
         return hashlib.blake2b(json.dumps([rest, recipe], sort_keys=True).encode(), digest_size=8).hexdigest()

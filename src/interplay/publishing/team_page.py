@@ -6,7 +6,7 @@ Every number comes from the run folders.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -18,20 +18,22 @@ _SMOLLM2 = "SmolLM2-135M-Instruct, dequantised from the GGUF file of the package
 _WINDOW = 0.1  # share of the budget over which a point of a curve is averaged
 
 
-def team_page(folders: Sequence[Path]) -> str:
-    """The sections of all studies that have a finished run. Holm's correction is over all contrasts of the page."""
+def team_page(folders: Sequence[Path], notes: Mapping[str, Sequence[str]]) -> str:
+    """The sections of all studies that have a finished run. Holm's correction is over all contrasts of the page. The
+    `notes` are sentences that end the section of a study, by its name."""
     studies = [Results.read(folder) for folder in folders if tested_runs(folder)]
     if not studies:
         return "## Studies\n\nNo run of the studies is finished yet.\n"
     corrected = holm([c for s in studies for c in s.contrasts()])
-    return "\n".join(_section(s, [c for c in corrected if c.study == s.name]) for s in studies)
+    return "\n".join(_section(s, [c for c in corrected if c.study == s.name], notes.get(s.name, ())) for s in studies)
 
 
-def _section(s: Results, contrasts: Sequence[Contrast]) -> str:
-    about = f"Model: {_model(s)}. The arms are in `recipes/results/experiment/{s.name}.toml`."
+def _section(s: Results, contrasts: Sequence[Contrast], notes: Sequence[str]) -> str:
+    about = f"Model: {_model(s)}. Hardware: {_hardware(s)}. The arms are in `recipes/results/experiment/{s.name}.toml`."
     lines = [f"## {s.name}", "", about, "", *_arms(s), ""]
     lines += [*_exploited(s), *_resets(s), *_curves(s)]
     lines += [f"- {_words(s, c)}" for c in contrasts]
+    lines += [f"- {note}" for note in notes]
     return "\n".join([*lines, ""])
 
 
@@ -44,6 +46,16 @@ def _model(s: Results) -> str:
     return _SMOLLM2 if base == "smollm2" else str(s.about["model"] or base)
 
 
+def _hardware(s: Results) -> str:
+    """The GPUs of the runs; the processors of runs without a GPU."""
+    found = []
+    for run in s.runs:
+        for session in json.loads((run.path.parent / "run.json").read_text())["sessions"]:
+            hardware = session["hardware"]
+            found += [", ".join(hardware.get("gpus", ())) or f"{hardware['processor']}, {hardware['cores']} cores"]
+    return "; ".join(dict.fromkeys(found))
+
+
 def _test(s: Results) -> str:
     return next(iter(s.about["tests"]))
 
@@ -53,15 +65,17 @@ def _mine(s: Results, arm: str) -> list[Tested]:
 
 
 def _arms(s: Results) -> list[str]:
-    header = ("arm", "runs", "tokens sampled", "steps", "tokens an episode", "before", "after", "gain")
-    rows = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * 7]
+    header = ("arm", "runs", "tokens sampled", "steps", "seconds", "tokens an episode", "before", "after", "gain")
+    rows = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * 8]
     for arm in s.arms:
         runs, test = _mine(s, arm), _test(s)
         after, before = ([r.value(test, key) for r in runs] for key in ("success", "start"))
         gain = [a - b for a, b in zip(after, before, strict=True)]
-        tokens, steps = (fmean(r.data["counts"][key] for r in runs) for key in ("learner_tokens", "steps"))
+        tokens, steps, seconds = (
+            fmean(r.data["counts"][key] for r in runs) for key in ("learner_tokens", "steps", "seconds")
+        )
         size = fmean(r.value(test, "tokens") for r in runs)
-        cells = [arm, str(len(runs)), f"{tokens:,.0f}", f"{steps:.0f}", f"{size:.0f}"]
+        cells = [arm, str(len(runs)), f"{tokens:,.0f}", f"{steps:.0f}", f"{seconds:.0f}", f"{size:.0f}"]
         cells += [_percent(mean(values)) for values in (before, after, gain)]
         rows.append("| " + " | ".join(cells) + " |")
     return rows
