@@ -218,6 +218,29 @@ def test_the_engine_makes_the_cache_that_is_estimated(
     assert _gpu_cache_tokens(model, room.CacheRoom(1.0, 3, context)) == 3 * (context + 32)
 
 
+def test_the_cache_leaves_what_the_learners_need(
+    monkeypatch: pytest.MonkeyPatch, make_tiny: Callable[..., Loaded]
+) -> None:
+    """A quarter of what is free may be more than the learners leave: runs that share a GPU ran out of memory so."""
+    on_a_gpu(monkeypatch, 1 << 40)
+    roomy = memory.estimate(plan("eval.games=2000", **ONE))
+    on_a_gpu(monkeypatch, int(1.28 * roomy.needed))
+    tight = memory.estimate(plan("eval.games=2000", **ONE))
+    assert roomy.needed == tight.needed and tight.available is not None
+    assert tight.cache > 0 and 0.99 * tight.available < tight.total <= tight.available
+    assert "the cache is what the learners leave; 1,024 requests of up to" in str(tight)
+    on_a_gpu(monkeypatch, int(1.0001 * roomy.needed))
+    shape = memory._shape("tiny", 0, torch.bfloat16)
+    least = memory.estimate(plan("eval.games=2000", **ONE)).cache
+    assert least == (shape.context + 32) * shape.cache, "the longest request always fits"
+    assert memory.learner_bytes(plan(**ONE)) == roomy.needed - roomy.parts["weights"] > 0
+    mb = 1_000_000
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (600 * mb, 1000 * mb))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 100 * mb)
+    token = memory._shape("tiny", 0, torch.float32).cache
+    assert _gpu_cache_tokens(make_tiny(0).model, room.CacheRoom(1.0, reserve=550 * mb)) == 50 * mb // token
+
+
 def test_on_a_gpu_the_estimate_is_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.estimated_metrics(plan(**ONE)) == {}
     on_a_gpu(monkeypatch, 1 << 40)

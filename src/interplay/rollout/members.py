@@ -83,11 +83,16 @@ class Members:
     """All members by name: the recipe's policies, snapshots of them, and models that were added."""
 
     def __init__(
-        self, recipe: Recipe, sources: Mapping[str, str] | None = None, elsewhere: EngineElsewhere | None = None
+        self,
+        recipe: Recipe,
+        sources: Mapping[str, str] | None = None,
+        elsewhere: EngineElsewhere | None = None,
+        reserve: int = 0,
     ) -> None:
         """Load every policy that is not remote. `sources` gives other weights for some (a checkpoint's folder). With
-        `elsewhere`, the engines of policies and snapshots are in other processes, and this one loads no weights."""
-        self.recipe, self._elsewhere = recipe, elsewhere
+        `elsewhere`, the engines of policies and snapshots are in other processes, and this one loads no weights.
+        `reserve` bytes of a GPU are left for learners."""
+        self.recipe, self._elsewhere, self._reserve = recipe, elsewhere, reserve
         if elsewhere is None:
             limit_memory(recipe, device_of(recipe))
         self.by_name: dict[str, Member] = {}
@@ -162,7 +167,7 @@ class Members:
     def _engine(self, name: str, loaded: Loaded) -> Engine:
         if self._elsewhere is not None:
             return self._elsewhere(name, loaded)
-        return _engine(loaded, self.recipe, self.speculations.get(name))
+        return _engine(loaded, self.recipe, self._reserve, self.speculations.get(name))
 
     def freeze(self, who: Snapshot, source: Path) -> None:
         """Load a frozen copy of a policy from `source`."""
@@ -225,7 +230,7 @@ class Members:
             if loaded.senses is not None and sight is not None:
                 loaded.senses.see_like(sight)
             renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
-            member = Member(name, loaded, _engine(loaded, recipe), renderer, trainable=False)
+            member = Member(name, loaded, _engine(loaded, recipe, self._reserve), renderer, trainable=False)
         self.by_name[name] = member
         if peft is not None:
             member.adapter = on_device(load_adapter(peft), member.loaded.model.device)
@@ -238,7 +243,7 @@ class Members:
         return list({id(m.engine): m.engine for m in (*self.by_name.values(), *self._idle.values())}.values())
 
 
-def _engine(loaded: Loaded, recipe: Recipe, speculation: Speculation | None = None) -> Engine:
+def _engine(loaded: Loaded, recipe: Recipe, reserve: int, speculation: Speculation | None = None) -> Engine:
     stream = recipe.stream
     return LocalEngine(
         loaded.model,
@@ -246,7 +251,7 @@ def _engine(loaded: Loaded, recipe: Recipe, speculation: Speculation | None = No
         keep_cache=stream.cache == "keep",
         beside=stream.max_staleness > 0,
         speculation=speculation,
-        room=cache_room(recipe) if loaded.model.device.type == "cuda" else None,
+        room=cache_room(recipe, reserve) if loaded.model.device.type == "cuda" else None,
     )
 
 

@@ -45,12 +45,16 @@ class Team:
     """`sources` says what the weights of each player were made from, or where its server is."""
 
     def __init__(
-        self, recipe: Recipe, sources: Mapping[str, str] | None = None, elsewhere: EngineElsewhere | None = None
+        self,
+        recipe: Recipe,
+        sources: Mapping[str, str] | None = None,
+        elsewhere: EngineElsewhere | None = None,
+        reserve: int = 0,
     ) -> None:
         """Load every policy. `sources` gives other weights for some (a checkpoint's folder). With `elsewhere`, other
-        processes sample, and this one loads no weights."""
+        processes sample, and this one loads no weights. `reserve` bytes of a GPU are left for learners."""
         self.recipe = recipe
-        self.pool = Members(recipe, sources, elsewhere)
+        self.pool = Members(recipe, sources, elsewhere, reserve)
         self.remotes = {
             name: RemoteEngine(policy.base.removeprefix(REMOTE), policy.remote or RemoteSection())
             for name, policy in recipe.policies.items()

@@ -137,17 +137,18 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
         _add_shards(plan, shapes, dtype, parts)
     whole = _available(device)
     available = None if whole is None else int(recipe.memory.share * whole)
-    cache, why = _cache(recipe, [shapes[base] for base in engines], device, (available or 0) - parts["weights"])
+    free, reserve = (available or 0) - parts["weights"], sum(parts.values()) - parts["weights"]
+    cache, why = _cache(recipe, [shapes[base] for base in engines], device, free, reserve)
     features = KEPT_BYTES * sum(shapes[base].perceives for base in engines)
     return MemoryEstimate(parts, cache, device, available, features, why)
 
 
-def _cache(recipe: Recipe, shapes: list[_Shape], device: str, free: int) -> tuple[int, str]:
+def _cache(recipe: Recipe, shapes: list[_Shape], device: str, free: int, reserve: int) -> tuple[int, str]:
     """The bytes of the caches of engines with these models, and on a GPU the reason for the last one's size. `free` is
-    what the weights leave."""
+    what the weights leave, and `reserve` what the learners need of it."""
     if device == "cpu":
         return sum(CPU_CACHE_TOKENS * shape.cache for shape in shapes), ""
-    total, why, room = 0, "", cache_room(recipe)
+    total, why, room = 0, "", cache_room(recipe, reserve)
     for shape in shapes:
         tokens, why = room.size(free - total, shape.cache, shape.context)
         total += tokens * shape.cache
@@ -347,6 +348,14 @@ def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
         tuple((name, *sizes(layer)) for name, layer in layers(model).items()),
         family_of(base, config) is not None,
     )
+
+
+def learner_bytes(plan: RunPlan) -> int:
+    """On a GPU, what training will need besides the weights, so that the engines' caches leave it free."""
+    if wanted_device(plan.recipe) != "cuda":
+        return 0
+    found = estimate(plan)
+    return found.needed - found.parts["weights"]
 
 
 def estimated_metrics(plan: RunPlan) -> dict[str, float]:

@@ -29,6 +29,7 @@ from interplay.training.identity import made_of, refuse_another
 from interplay.training.judges import Judges
 from interplay.training.learner import Learner
 from interplay.training.local import LocalLearner
+from interplay.training.memory import learner_bytes
 from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
 from interplay.training.snapshots import Snapshots
@@ -67,7 +68,7 @@ class RunState:
         self.plan = self.plan.on(self.bases)
         recipe = self.plan.recipe
         sources = {n: str(found.policy(n)) for n in self.plan.saved} if found else {}
-        self.team = Team(_for_driver(recipe), sources)
+        self.team = Team(_for_driver(recipe), sources, reserve=learner_bytes(self.plan))
         self.learners = self._make_learners()
         self.channels = self._make_channels()
         self.algorithm = self.plan.algorithm

@@ -14,24 +14,28 @@ _PARTIAL = 32  # tokens of a sequence's blocks that are not full: one of its pro
 @dataclass(frozen=True, slots=True)
 class CacheRoom:
     """`requests` sequences of at most `tokens` each (prompt plus reply; None: the model's context) can be in use at the
-    same time. The run may take `share` of the GPU's memory."""
+    same time. The run may take `share` of the GPU's memory, and its learners will need `reserve` bytes of it."""
 
     share: float = 1.0
     requests: int = MAX_RUNNING
     tokens: int | None = None
+    reserve: int = 0
 
     def size(self, free: int, token_bytes: int, context: int) -> tuple[int, str]:
         """The number of tokens in the cache, and the reason in words. `free` bytes are left for this run, of which the
-        cache takes at most a quarter; the learner needs the rest."""
+        cache takes at most a quarter, and not what the learners need, unless the longest request would not fit."""
         longest = min(context, self.tokens or context)
-        enough = max(self.requests * (longest + _PARTIAL), context + _PARTIAL)  # the longest request always fits
-        most = int(GPU_CACHE_SHARE * max(0, free)) // token_bytes
+        least = context + _PARTIAL
+        enough = max(self.requests * (longest + _PARTIAL), least)
+        quarter, left = int(GPU_CACHE_SHARE * max(0, free)) // token_bytes, (free - self.reserve) // token_bytes
+        most = min(quarter, max(left, least))
         if most <= 0:
             return 0, ""
         use = f"{self.requests:,} requests of up to {longest:,} tokens"
         if enough <= most:
             return enough, f"for {use}"
-        return most, f"{GPU_CACHE_SHARE:.0%} of what is free; {use} could use {enough / most:.1f} times as much"
+        why = f"{GPU_CACHE_SHARE:.0%} of what is free" if most == quarter else "what the learners leave"
+        return most, f"{why}; {use} could use {enough / most:.1f} times as much"
 
 
 def free_bytes(device: torch.device, share: float) -> int:
