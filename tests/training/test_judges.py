@@ -137,6 +137,41 @@ def test_a_rubric_judge_pays_the_mean_of_its_marks(tmp_path: Path, served: Any) 
     assert rows(tmp_path)[0]["judge/taste/fairness"] == 1.0
 
 
+@pytest.mark.parametrize("kind", ["pointwise", "rubric"])
+def test_a_small_local_judge_always_gives_its_expected_mark(tmp_path: Path, kind: str) -> None:
+    """A model with random weights never answers in the asked form. Its expected mark is between the ends of the scale,
+    and differs from reply to reply."""
+    judge = {"kind": kind, "who": "critic", "marks": "expected", "scale": [1, 5]}
+    if kind == "rubric":
+        judge["rubric"] = ["fairness", "coherence"]
+    policies = {**SMALL["policies"], "critic": {"base": "tiny-32x1", "trainable": False}}
+    train(tmp_path, judged(judge, policies=policies), "train.steps=1")
+    values = [r.value for x in played(tmp_path) for r in x.episode.rewards if r.name == "taste"]
+    assert all(v is not None and -1 < v < 1 for v in values) and len({*values}) > 4
+    row = rows(tmp_path)[0]
+    assert row["judge/taste/coverage"] == 1.0
+    assert kind == "pointwise" or -1 < row["judge/taste/fairness"] < 1
+    asked = [t for x in played(tmp_path) for t in x.episode.judged]
+    assert {t.text for t in asked} <= {"1", "2", "3", "4", "5"}
+    assert len({t.id for t in asked}) == len(asked)
+
+
+def test_expected_marks_of_a_remote_judge_are_refused(tmp_path: Path, served: Any) -> None:
+    data = remote(served(lambda body: "5"))
+    data["judges"] = {"taste": {"kind": "pointwise", "who": "far", "marks": "expected"}}
+    with pytest.raises(ConfigError, match="'far' is a remote policy, which does not tell the probabilities"):
+        train(tmp_path, data, "train.steps=1")
+
+
+def test_a_judge_whose_answers_cannot_be_parsed_is_reported_once(
+    tmp_path: Path, served: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = remote(served(lambda body: "lovely"))
+    data["judges"] = {"taste": {"kind": "pointwise", "who": "far"}}
+    train(tmp_path, data, "train.steps=2", "algorithm.entropy=0.01")
+    assert caplog.text.count("judge 'taste': only 0% of its answers can be parsed") == 1
+
+
 def test_replies_of_a_tree_are_judged_candidate_by_candidate(tmp_path: Path) -> None:
     data = judged(
         {"kind": "pointwise", "who": "gold:proxy", "scope": "reply"},

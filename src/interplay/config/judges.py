@@ -106,6 +106,12 @@ class JudgeSection(Section):
     rubric: list[str] = Field([], description="rubric: the criteria, such as fairness")
     instructions: str = Field("", description="first text of the judge's prompt: what it should look at")
     scale: list[int] = Field([1, 10], description="pointwise, rubric: the lowest and the highest mark")
+    marks: Literal["said", "expected"] = Field(
+        "said",
+        description="pointwise, rubric: said parses the judge's answer; expected is the mean over the marks of the "
+        "scale, weighted by the judge's probabilities, for a local policy: there is always a mark, also from a small "
+        "model that answers in other words",
+    )
     max_tokens: int = Field(64, ge=1, description="most tokens of the judge's answer")
     temperature: float = Field(1.0, ge=0, description="sampling temperature of the judge's answer")
     timeout: float = Field(60.0, gt=0, description="http: seconds after which one request times out")
@@ -113,6 +119,15 @@ class JudgeSection(Section):
     key_variable: str = Field("INTERPLAY_REWARD_KEY", description="http: environment variable with the server's token")
     train: JudgeTrainSection | None = Field(None, description="reward models: train them during the run")
     audit: JudgeAuditSection | None = None
+
+    @model_validator(mode="after")
+    def _gives_marks(self) -> JudgeSection:
+        if self.marks == "expected" and (self.kind not in ("pointwise", "rubric") or self.who.startswith(GOLD)):
+            raise ConfigError(
+                f"a judge of kind '{self.kind}' played by '{self.who}' has marks = 'expected'; expected this only for "
+                "a pointwise or rubric judge that is a local policy."
+            )
+        return self
 
     @model_validator(mode="after")
     def _is_whole(self) -> JudgeSection:

@@ -1,8 +1,9 @@
 """Who answers a judge's questions: a policy that is asked in words, a gold program, or a model that gives scores.
 
-The calls of a policy are turns of the role `judge` and are kept with the episode that they are about. A local policy
-can only say A or B, and its verdict is the probability of A. A remote policy can say anything, and its answer is
-parsed.
+The calls of a policy are turns of the role `judge` and are kept with the episode that they are about. When it compares,
+a local policy can only say A or B, and its verdict is the probability of A. With `marks = "expected"` it can only say a
+mark of the scale, and its verdict is the mean over all marks, weighted by their probabilities. A remote policy can say
+anything, and its answer is parsed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from interplay.agents.calls import answered
 from interplay.agents.model import ModelAgent
@@ -57,12 +59,32 @@ class PolicyArbiter:
 
     async def score(self, subject: Subject, question: JudgeQuestion) -> tuple[float | None, dict[str, float]]:
         s = self.section
+        if s.marks == "expected":
+            if s.kind == "pointwise":
+                return await self._expected(subject, question), {}
+            marks = {c: await self._expected(subject, question, i, c) for i, c in enumerate(s.rubric)}
+            return fmean(marks.values()), marks
         if s.kind == "rubric":
             messages = judge.by_rubric(subject.question, subject.reply, s.instructions, s.scale, s.rubric)
             found = judge.read_rubric((await self._ask(subject, messages, question)).text, s.scale, s.rubric)
             return (None, {}) if found is None else (sum(found.values()) / len(found), found)
         messages = judge.mark(subject.question, subject.reply, s.instructions, s.scale)
         return judge.read_mark((await self._ask(subject, messages, question)).text, s.scale), {}
+
+    async def _expected(self, subject: Subject, question: JudgeQuestion, part: int = 0, criterion: str = "") -> float:
+        """The mean mark. The judge is asked for one mark too, so that the record shows the question."""
+        s = self.section
+        messages = judge.mark(subject.question, subject.reply, s.instructions, s.scale, criterion)
+        options = tuple(str(n) for n in range(s.scale[0], s.scale[1] + 1))
+        question = replace(question, vote=question.vote + part * s.votes)
+        await self._ask(subject, messages, question, options)
+        agent = self.agent(True)
+        assert isinstance(agent, ModelAgent)
+        prompt = agent.look(Observation(messages, fresh=True, legal=options, phase=self.name)).prompt
+        assert prompt is not None
+        replies = agent.renderer.replies(options)
+        found = await agent.engine.score(prompt.ids, replies, agent.adapter, prompt.media)
+        return judge.expected_mark([math.fsum(one) for one in found], s.scale)
 
     async def _ask(
         self, about: Subject, messages: tuple[Message, ...], question: JudgeQuestion, legal: tuple[str, ...] = ()

@@ -57,6 +57,11 @@ class Judging:
                 raise ConfigError(f"judges.{name}.who is '{who}'; expected a policy, gold:NAME or a reward model.")
             return made
 
+        if section.marks == "expected" and not isinstance(agent(True), ModelAgent):
+            raise ConfigError(
+                f"judges.{name} has marks = 'expected', but '{section.policy}' is a remote policy, which does not tell "
+                "the probabilities of its answers; expected a local policy, or marks = 'said'."
+            )
         return PolicyArbiter(name, section, self.plan.recipe.seed, agent)
 
     def roles(self, section: JudgeSection) -> Sequence[Role]:

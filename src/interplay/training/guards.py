@@ -20,6 +20,8 @@ log = logging.getLogger("interplay")
 _MEMORY = 0.9  # decay of the running mean of gradient norms
 _YOUNG = 5  # steps before the running mean is used
 _LASTING = ""  # a key in the saved state that is no policy's name
+_WORSE = 1.5  # warn again of a gap when it is this many times the one that was last warned of
+_COVERAGE = 0.5  # warn of a judge if a smaller share of its answers can be parsed
 _MUTE = 5  # warn after this many steps in a row in which all advantages of a role are zero
 
 
@@ -28,6 +30,7 @@ class Guards:
         self.config = config
         self._norms: dict[str, tuple[int, float]] = {}  # per policy: steps seen, running mean
         self._lasting: dict[str, int] = {}  # by problem: for how many steps in a row
+        self._told: dict[str, float] = {}  # per policy: the gap above which the gate warns again
 
     def gate(self, name: str, metrics: Mapping[str, float], rounded: bool) -> None:
         """Promise 2: at every step, check that the learner's log-probs before the step are those of the engine.
@@ -35,7 +38,8 @@ class Guards:
         Past `gap_stop` the learner itself refuses the step; this warns earlier."""
         key, limit = ("gap_mean", self.config.gap_mean_warn) if rounded else ("gap", self.config.gap_warn)
         gap, ratio = metrics.get(key, 0.0), metrics.get("ratio_mean" if rounded else "ratio", 1.0)
-        if gap > limit:
+        if gap > self._told.get(name, limit):
+            self._told[name] = _WORSE * gap
             log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.%s_warn)", name, gap, key)
         if math.log(ratio) > limit:
             sentence = "policy '%s': the ratio at the first minibatch is %.4f, expected 1 (train.%s_warn)"
@@ -45,7 +49,7 @@ class Guards:
         """Warn of problems in a step; with `train.stop_on_guard`, end the run. Only the roles in `trained`, which were
         played by trained policies, need advantages that are not zero."""
         zero = {role: share for role, share in _below("credit/zero_share/", metrics).items() if role in trained}
-        found = []
+        found = self._judges(metrics)
         for i, name in enumerate(policies):
             found += self.look(name, _below(f"{name}/", metrics), {} if i else zero)  # report the credit of roles once
         if found and self.config.stop_on_guard:
@@ -83,6 +87,19 @@ class Guards:
                     f"role {role}: all of its advantages have been exactly zero for {_MUTE} steps, so it learns "
                     "nothing, because all replies or episodes that are compared earn the same; check its rewards, or "
                     "sample more of each task"
+                )
+        return found
+
+    def _judges(self, metrics: Mapping[str, float]) -> list[str]:
+        """The judges most of whose answers cannot be parsed."""
+        found = []
+        for key, share in _below("judge/", metrics).items():
+            name, _, kind = key.rpartition("/")
+            if kind == "coverage" and self._lasts(f"silent {name}", share < _COVERAGE) == 1:
+                found.append(
+                    f"judge '{name}': only {share:.0%} of its answers can be parsed, so most replies get no reward "
+                    f"from it; give it clearer instructions, a larger judges.{name}.max_tokens or a larger model, or "
+                    f"set judges.{name}.marks = 'expected' if it is a local policy that gives marks"
                 )
         return found
 
