@@ -224,11 +224,10 @@ class Trainer(RunState):
 
     async def _between(self, learned: Learned, clock: Clock) -> dict[str, float]:
         """Work between two steps, while nothing is sampled: probe, audit, league, references, a short evaluation."""
-        metrics: dict[str, float] = {}
-        for name in self.plan.updated(self.step_index - 1):
-            learner = self.learners[name]
+        updated = self.plan.updated(self.step_index - 1)
+        for name in updated:
             self.probe.remember(name, learned.batches[name].trained)
-            metrics |= await self.probe.compare(self.team.members[name], learner, learner.config, learner.rounded)
+        metrics = await self.probe.compare([(self.team.members[name], self.learners[name]) for name in updated])
         clock.lap("probing")
         if self.auditing is not None:
             metrics |= await self.auditing.after(self.step_index, learned.episodes)
