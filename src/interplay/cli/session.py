@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
+from interplay.cli.exit_codes import FAILED, STOPPED
 from interplay.cli.flow import flow
 from interplay.cli.progress import reporter
 from interplay.config import TEAM
@@ -73,6 +74,7 @@ class Session:
     def run(self) -> bool:
         """Measures and trains. Returns whether the run is finished; if not, a signal stopped it."""
         trainer, wanted = self.trainer, self.recipe.eval
+        exit_code = FAILED
         self._say(self._headline())
         self._say(str(self.memory))
         with self.progress, self.interrupt.heard():
@@ -85,8 +87,9 @@ class Session:
                 trainer = self.trainer
                 if wanted.after and not trainer.stopping:
                     self._measure("after")
+                exit_code = STOPPED if trainer.stopping else 0
             finally:
-                self.trainer.close()
+                self.trainer.close(exit_code)
                 if self.recipe.cluster.uses_ray:
                     from interplay.distributed.connection import disconnect
 
@@ -111,7 +114,7 @@ class Session:
     def _begin_again(self) -> None:
         """Ends all processes of the run and starts them again from the newest checkpoint."""
         observer = self.trainer.observer
-        self.trainer.close()
+        self.trainer.close(FAILED)
         self.trainer = self._make_trainer()
         self.trainer.observer = observer
 

@@ -352,11 +352,11 @@ class Trainer(RunState):
         """Whether a signal has asked the run to end after this step."""
         return self.interrupt.asked
 
-    def close(self) -> None:
+    def close(self, exit_code: int = 0) -> None:
         if self.fleet is not None:
             self.fleet.close()
         self.thread.close()
-        super().close()
+        super().close(exit_code)
 
 
 def _replaced(who: Occupant, copies: Mapping[Policy, Snapshot]) -> Occupant:

@@ -3,13 +3,13 @@ import { useEffect, useState } from "preact/hooks";
 import { Chart, arranged } from "viewer/charts.js";
 import { Empty, Fault, Role, Search, Smooth, Tabs, Waiting, ago, html, num, plain, signed } from "viewer/parts.js";
 import { adjust, link } from "viewer/route.js";
-import { Progress, flat } from "viewer/runs.js";
+import { Progress, State, flat } from "viewer/runs.js";
 import { exported, useAnswer } from "viewer/store.js";
 
 export function RunHead({ run, about, at, small }) {
   const can = about.can, count = about.episodes;
   return html`${!small && html`<header class="page"><div>
-      <h1>${plain(run)} ${about.live && html`<span class="live">training</span>`}</h1>
+      <h1>${plain(run)} <${State} of=${about} /></h1>
       <p class="soft">${plain(about.env)}, ${plain(about.algorithm)}, ${plain(about.bases.join(", "))}, seed ${about.seed}; written ${ago(about.updated)}</p>
     </div><${Progress} done=${about.step} of=${about.steps} /></header>`}
     <${Tabs} at=${at} tabs=${[

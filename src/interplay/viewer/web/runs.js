@@ -32,7 +32,7 @@ export function Runs({ query }) {
       <th></th><th>run</th><th>environment</th><th>algorithm</th><th>model</th><th class="n">seed</th><th>steps</th><th>reward</th><th>wins against</th><th>written</th>
     </tr></thead><tbody>${shown.map((run) => html`<tr key=${run.key}>
       <td><input type="checkbox" aria-label=${`choose ${run.key}`} checked=${chosen.includes(run.key)} onChange=${() => toggle(run.key)} /></td>
-      <td><a class="strong" href=${link(["run", run.key])}>${plain(run.key)}</a>${run.live && html` <span class="live">training</span>`}</td>
+      <td><a class="strong" href=${link(["run", run.key])}>${plain(run.key)}</a> <${State} of=${run} /></td>
       <td>${plain(run.env)}</td><td>${plain(run.algorithm)}</td><td>${plain(run.bases.join(", "))}</td><td class="n">${run.seed}</td>
       <td><${Progress} done=${run.step} of=${run.steps} /></td>
       <td class="nowrap"><${Sparkline} values=${run.curve} /> <b>${num(run.reward)}</b></td>
@@ -41,6 +41,8 @@ export function Runs({ query }) {
     </tr>`)}</tbody></table></div>`}
   </main>`;
 }
+
+export const State = ({ of }) => of.state && html`<span class=${of.state === "training" ? "live" : "chip warn"}>${of.state}</span>`;
 
 export const Progress = ({ done, of }) => html`<span class="progress" title=${`${done} of ${of} steps`}>
   <i style=${{ width: `${of ? Math.min(100, (100 * done) / of) : 0}%` }}></i><span>${done} / ${of}</span></span>`;
