@@ -44,12 +44,15 @@ def codes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def made(folder: Path) -> Session:
-    return Session(Console(quiet=True), resolve(parse(RECIPE)), folder)
+def made(folder: Path, console: Console | None = None) -> Session:
+    return Session(console or Console(quiet=True), resolve(parse(RECIPE)), folder)
 
 
 def test_a_finished_run_has_exit_code_0(tmp_path: Path, codes: list[int]) -> None:
-    assert made(tmp_path).run() and codes == [0]
+    console = Console(width=200)
+    with console.capture() as said:
+        assert made(tmp_path, console).run() and codes == [0]
+    assert "grpo, 1 step, seed 0" in said.get() and "trained 1 step in" in said.get()
 
 
 def test_a_run_that_a_signal_stopped_has_exit_code_75(tmp_path: Path, codes: list[int]) -> None:
