@@ -277,10 +277,11 @@ class LocalEngine:
         scheduler.admit(self._prefill_tokens)
         pieces = scheduler.pieces(self._prefill_tokens)
         scored = scheduler.scored(pieces)
-        self._copy_blocks([s for s in scored if s.prompt.hidden is not None])
         found = self.runner.prefill(pieces, scored) if pieces or scored else []
         fresh = [s for s in scheduler.computed(pieces) if not s.request.forced]
-        self._copy_blocks(fresh)
+        copies = [s.copy for s in fresh if s.copy is not None]
+        if copies:
+            self.runner.copy_blocks(copies)
         ended: list[tuple[Sequence, Stop]] = []
         versions = self._versions()
         for sequence, logprobs in zip(scored, found, strict=True):
@@ -296,12 +297,6 @@ class LocalEngine:
         over = {sequence for sequence, _ in ended}
         scheduler.running = [s for s in scheduler.running if s not in over]
         return [self._delivery(*end) for end in ended]
-
-    def _copy_blocks(self, sequences: Seq[Sequence]) -> None:
-        """Give each sequence its own copy of the last block of its prompt, if that is partly filled."""
-        copies = [s.copy for s in sequences if s.copy is not None]
-        if copies:
-            self.runner.copy_blocks(copies)
 
     def _advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence]) -> list[Drawn]:
         """Sample, with drafts if this engine has any."""

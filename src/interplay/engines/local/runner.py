@@ -187,8 +187,9 @@ class Cached(ABC):
         sequence's blocks in `table`."""
 
     @torch.inference_mode()
-    def _run(self, new: Seq[NewTokens]) -> Tensor:
-        """The hidden states [T, C] of packed new tokens."""
+    def _run(self, new: Seq[NewTokens], scored: Seq[Sequence] = ()) -> Tensor:
+        """The hidden states [T, C] of packed new tokens. Those in `scored` may follow prompts that are computed in the
+        same pass."""
         counts = np.array([len(n.ids) for n in new], np.int64)
         offsets = np.concatenate([[0], np.cumsum(counts)])
         row = np.repeat(np.arange(len(new)), counts)
@@ -200,9 +201,26 @@ class Cached(ABC):
         indices = self._indices([p.adapter for p in prompts])
         mixed = None if indices is None else self.to(indices[row])
         ids = self.to(np.fromiter((t for n in new for t in n.ids), np.int64, int(offsets[-1])))
-        attend = self._attend(table, start, counts)
+        attend = self._after_copies(scored, self._attend(table, start, counts))
         overlay = self._overlay(prompts, offsets, start) if any(p.media for p in prompts) else None
         return self._forward(ids, self.to(positions), self.to(slots), attend, mixed, overlay)
+
+    def _after_copies(self, sequences: Seq[Sequence], attend: fused.Attend) -> fused.Attend:
+        """`attend`, which first copies the end of each sequence's prompt to the sequence's own block. In every layer,
+        the keys and values of all new tokens are written by then, also those of a prompt in the same pass."""
+        ends = [(s.copy, np.arange(len(s.prompt.ids) % self.block_size)) for s in sequences if s.copy is not None]
+        if not ends:
+            return attend
+        source, target = (
+            self.to(np.concatenate([copy[i] * self.block_size + slots for copy, slots in ends])) for i in (0, 1)
+        )
+
+        def copied(layer: int, q_THD: Tensor, scale: float, window: int) -> Tensor:
+            for cache in (self.keys[layer], self.values[layer]):
+                cache[target] = cache[source]
+            return attend(layer, q_THD, scale, window)
+
+        return copied
 
     def _overlay(self, prompts: Seq[CachedPrompt], offsets: np.ndarray, starts: np.ndarray) -> Overlay | None:
         """What the media of these prompts change among the new tokens. New tokens may begin or end inside a picture,
@@ -233,10 +251,11 @@ class Cached(ABC):
             new_media = [s for p in pieces if p.prompt.sight is None for s in perceived(p.prompt.media)]
             self.senses.features(new_media)  # all at once
         new = [NewTokens(p.prompt, p.prompt.blocks, p.start, p.prompt.ids[p.start : p.end]) for p in pieces]
-        replies = [self._reply(s) for s in scored]
+        # The last token of a reply is not computed, because nothing comes after it.
+        replies = [NewTokens(s.prompt, s.blocks, len(s.prompt.ids), s.request.forced[:-1]) for s in scored]
         new += replies
         ends = np.cumsum([len(n.ids) for n in new])
-        hidden = self._run([n for n in new if n.ids]) if ends[-1] else None
+        hidden = self._run([n for n in new if n.ids], scored) if ends[-1] else None
         if pieces and hidden is not None:
             last = hidden[self.to(ends[: len(pieces)] - 1)]
             for piece, row in zip(pieces, last, strict=True):
@@ -248,18 +267,9 @@ class Cached(ABC):
         for reply, end in zip(replies, ends[len(pieces) :].tolist(), strict=True):
             assert reply.prompt.hidden is not None
             states.append(reply.prompt.hidden.unsqueeze(0))
-            said = reply.start + len(reply.ids) - len(reply.prompt.ids)
             if hidden is not None:
-                states.append(hidden[end - said : end])
+                states.append(hidden[end - len(reply.ids) : end])
         return self._forced_logprobs(scored, torch.cat(states)) if scored else []
-
-    def _reply(self, sequence: Sequence) -> NewTokens:
-        """The tokens to compute for a forced reply. The last one is not among them, because nothing comes after it. If
-        the prompt is computed in the same pass, its tokens in the block that the reply shares with it are computed
-        again, in the reply's own block: it is too early to copy them."""
-        prompt = sequence.prompt
-        whole = len(prompt.ids) if prompt.hidden is not None else len(prompt.ids) // self.block_size * self.block_size
-        return NewTokens(prompt, sequence.blocks, whole, prompt.ids[whole:] + sequence.request.forced[:-1])
 
     # -- sampling -------------------------------------------------------------------------------------------------
 
