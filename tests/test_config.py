@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from interplay.config import Recipe, load, parse, parse_options
-from interplay.errors import ConfigError, did_you_mean
+from interplay.errors import ConfigError, counted, did_you_mean
 from interplay.rollout.resolve import resolve
 from interplay.types import Policy
 
@@ -377,6 +377,10 @@ def test_no_error_shows_a_password_that_is_part_of_a_url() -> None:
     with pytest.raises(ConfigError) as caught:
         parse(wrong)
     assert "https://[hidden]@host/v1" in str(caught.value) and "pass" not in str(caught.value)
+
+
+def test_a_number_agrees_with_its_noun() -> None:
+    assert [counted(n, "step") for n in (0, 1, 2, 1000)] == ["0 steps", "1 step", "2 steps", "1000 steps"]
 
 
 def test_did_you_mean_names_only_what_is_near() -> None:

@@ -87,6 +87,11 @@ class ResourceError(InterplayError):
     """The machine does not have enough of a resource, such as memory."""
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 step`, `2 steps`."""
+    return f"{number} {noun if number == 1 else noun + 's'}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error sentence: `known: a, b. Did you mean 'a'?`."""
     names = sorted(known)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import subprocess
+import sys
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -15,6 +19,7 @@ from interplay.cli.catalogue import recipe_table, recipe_text, run_table
 from interplay.cli.listing import algorithm_recipes
 from interplay.config import load, packaged
 from interplay.errors import ConfigError
+from interplay.training.folder_lock import alone, is_training
 
 
 def now(path: Path) -> None:
@@ -64,9 +69,77 @@ def test_runs_are_listed_with_progress_reward_and_wins(tmp_path: Path) -> None:
     assert run_table([tmp_path / "empty"]).caption == "no runs here yet"
 
 
-def test_a_run_that_was_written_just_now_and_is_not_finished_is_training(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"recipe": {"train": {"steps": 5}}}))
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 1.0}\n')
+def begun(folder: Path, **train: object) -> None:
+    """A run that has taken one step of five."""
+    folder.mkdir(exist_ok=True)
+    (folder / "run.json").write_text(json.dumps({"recipe": {"train": {"steps": 5, **train}}}))
+    (folder / "metrics.jsonl").write_text('{"step": 1, "time": 1.0, "x/tokens": 40, "xo/tokens": 60}\n')
+    now(folder / "metrics.jsonl")
+
+
+def shown(folder: Path) -> str:
+    (_, _, _, steps, _, _, _) = (next(iter(column.cells)) for column in run_table([folder]).columns)
+    return str(steps)
+
+
+def test_a_run_is_training_as_long_as_its_process_lives(tmp_path: Path) -> None:
+    """Another process holds the lock of the folder, as `interplay train` does, and is killed."""
+    begun(tmp_path)
+    code = (
+        "import sys, time; from pathlib import Path; from interplay.training.folder_lock import alone\n"
+        "with alone(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "locked\n"
+        assert shown(tmp_path) == "1/5 training" and shown(tmp_path) == "1/5 training", "reading changes nothing"
+        os.utime(tmp_path / "metrics.jsonl", times=(0, 0))
+        os.utime(tmp_path / "run.json", times=(0, 0))
+        assert shown(tmp_path) == "1/5 training", "a step may take very long"
+    finally:
+        process.kill()
+        process.wait()
     now(tmp_path / "metrics.jsonl")
-    (_, _, _, steps, reward, _, _) = (next(iter(column.cells)) for column in run_table([tmp_path]).columns)
-    assert (steps, reward) == ("1/5 training", "")
+    assert shown(tmp_path) == "1/5 stopped", "although it was written just now"
+
+
+@pytest.mark.parametrize(
+    ("train", "expected"),
+    [
+        ({}, "1/5 stopped"),
+        ({"steps": 1}, "1/1"),
+        ({"budget_tokens": 100}, "1/5"),
+        ({"budget_tokens": 101}, "1/5 stopped"),
+        ({"budget_tokens": 60, "budget_policy": "xo"}, "1/5"),
+        ({"budget_tokens": 60, "budget_policy": "o"}, "1/5 stopped"),
+    ],
+)
+def test_a_run_that_used_up_its_budget_is_not_stopped(tmp_path: Path, train: dict[str, object], expected: str) -> None:
+    begun(tmp_path, **train)
+    assert shown(tmp_path) == expected
+
+
+def test_where_folders_cannot_be_locked_a_run_that_was_written_just_now_is_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unable(*given: object) -> None:
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr("fcntl.flock", unable)
+    begun(tmp_path)
+    assert shown(tmp_path) == "1/5 training"
+    for file in tmp_path.iterdir():
+        os.utime(file, times=(0, 0))
+    assert shown(tmp_path) == "1/5 stopped"
+
+
+def test_a_look_at_the_lock_does_not_refuse_a_trainer_that_begins(tmp_path: Path) -> None:
+    import fcntl
+
+    begun(tmp_path)
+    looking = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.01, os.close, [looking]).start()
+    with alone(tmp_path):
+        assert is_training(tmp_path)
+    assert not is_training(tmp_path)

@@ -244,7 +244,7 @@ def test_the_readme_s_own_environment_and_algorithm_are_found(readme: None, reci
 
 
 def test_a_folder_that_is_being_trained_is_refused(recipe: str, tmp_path: Path) -> None:
-    from interplay.cli.train import alone
+    from interplay.training.folder_lock import alone
 
     with alone(tmp_path / "run"):
         (tmp_path / "run" / "run.json").write_text("{}")

@@ -77,6 +77,11 @@ def restricted() -> list[Request]:
         Request((2,), ids[:5], 4, Sampling(1.0, 3)),
         Request((3,), ids, 0, Sampling(), forced=(4, 5, 6)),
         Request((4,), ids, 0, Sampling(), "a", forced=(4,)),
+        *(
+            Request((5, i), (*ids * 4, *ids[:i]), 0, Sampling(), who, forced=(4, 5, 6))
+            for who in (None, "a")
+            for i in (0, 1, 8)
+        ),
     ]
 
 

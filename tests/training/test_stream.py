@@ -211,6 +211,57 @@ def test_the_probe_finds_an_adapter_that_was_not_delivered(tmp_path: Path, monke
     refused(trainer)
 
 
+PAIR = {
+    **RECIPE,
+    "policies": {
+        "x": {"base": "tiny-16x1", "adapter": {"rank": 4}},
+        "o": {"base": "tiny-16x1", "adapter": {"rank": 4}},
+    },
+    "seats": {"X": "x", "O": "o"},
+}
+
+
+def test_adapters_of_one_base_are_probed_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe of both takes one forward pass of the engine, and one of the learner."""
+    from interplay.training import forward
+
+    trainer = make(tmp_path, PAIR, "train.steps=2")
+    runner: Any = trainer.team.members["x"].engine.runner
+    passes: list[str] = []
+
+    def noted(name: str, call: Any) -> Any:
+        return lambda *given: passes.append(name) or call(*given)
+
+    compare = trainer.probe.compare
+
+    async def watched(updated: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(runner, "_forward", noted("engine", runner._forward))
+            patch.setattr(forward, "hidden_states", noted("learner", forward.hidden_states))
+            return await compare(updated)
+
+    trainer.probe.compare = watched  # type: ignore[method-assign]
+    trainer.train()
+    trainer.close()
+    assert sorted(passes) == ["engine", "engine", "learner", "learner"], "once in each of two steps"
+    assert all(row[f"{name}/probe"] < 1e-4 for row in rows(tmp_path) for name in "xo")
+
+
+@pytest.mark.parametrize("whose", ["x", "o"])
+def test_the_probe_names_the_policy_whose_adapter_was_not_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    trainer = make(tmp_path, PAIR)
+    engine: Any = trainer.team.members[whose].engine
+    load = engine.load
+    monkeypatch.setattr(engine, "load", lambda name, *given: None if name == whose else load(name, *given))
+    try:
+        with pytest.raises(GuardError, match=f"policy '{whose}': after the update the engine's log-probs differ"):
+            trainer.train()
+    finally:
+        trainer.close()
+
+
 def test_the_probe_finds_a_scale_that_is_applied_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 

@@ -34,7 +34,7 @@ class Wandb(ModuleType):
         super().__init__("wandb")
         self.settings: list[dict[str, Any]] = []
         self.logged: list[tuple[dict[str, float], int]] = []
-        self.finished = 0
+        self.finished: list[int] = []
         self.Error = RuntimeError
         self.refusal = ""
 
@@ -47,8 +47,8 @@ class Wandb(ModuleType):
     def log(self, metrics: dict[str, float], step: int) -> None:
         self.logged.append((metrics, step))
 
-    def finish(self) -> None:
-        self.finished += 1
+    def finish(self, exit_code: int | None = None) -> None:
+        self.finished.append(0 if exit_code is None else exit_code)
 
 
 def folder(path: Path, **section: Any) -> RunFolder:
@@ -64,8 +64,8 @@ def test_weights_and_biases_gets_the_metrics_under_the_same_names(
     for step in (1, 2):  # the second folder is the same run, resumed
         made = folder(tmp_path / "run", wandb="offline", wandb_project="games")
         made.step(step, [], METRICS, Credit())
-        made.close()
-    assert fake.logged == [(METRICS, 1), (METRICS, 2)] and fake.finished == 2
+        made.close(2 - step)  # the first one failed
+    assert fake.logged == [(METRICS, 1), (METRICS, 2)] and fake.finished == [1, 0]
     first, second = fake.settings
     assert first["project"] == "games" and first["mode"] == "offline" and first["config"]["name"] == "tracked"
     assert first["id"] == second["id"] and first["resume"] == "allow"  # one page for a run, also after --resume

@@ -121,7 +121,8 @@ EPISODE = "/run/tree/episode?step=1&id=task-2%230"
 
 
 def test_every_page_draws(seen: Seen) -> None:
-    assert "at_grpo" in seen.show("/", "table.list")
+    listed = seen.show("/", "table.list")
+    assert "at_grpo" in listed and "stopped" in listed, "nothing trains these runs"
     assert "entropy" in seen.show("/run/tree", ".chart canvas")
     assert "task-9#0" in seen.show("/run/tree/episodes", "table.episodes")
     talk = seen.show(EPISODE, ".turn")
@@ -333,7 +334,8 @@ def test_an_exported_page_needs_no_server(browser: Any, runs: Path, tmp_path: Pa
     ]
     subprocess.run(command, check=True, capture_output=True)
     seen = Seen(browser, page.as_uri())
-    assert "at_grpo" in seen.show("/", "table.list")
+    listed = seen.show("/", "table.list")
+    assert "at_grpo" in listed and "stopped" in listed, "nothing trains these runs"
     seen.show("/run/tree", ".chart canvas")
     seen.show("/run/tree/episodes", "table.episodes")
     seen.page.click("table.episodes a >> nth=0")

@@ -14,10 +14,11 @@ from interplay.api.loop import finished
 from interplay.api.run import TrainedRun
 from interplay.cli.evaluate import evaluate_run
 from interplay.cli.quiet import quiet_libraries
-from interplay.cli.train import alone, new_folder, refuse_used
+from interplay.cli.train import new_folder, refuse_used
 from interplay.config import Recipe, load, parse
 from interplay.evaluation.suite import Report
 from interplay.rollout.resolve import resolve
+from interplay.training.folder_lock import alone
 
 RecipeLike = Recipe | Mapping[str, Any] | str | PathLike[str]
 

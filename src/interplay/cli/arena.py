@@ -15,7 +15,7 @@ from interplay.agents.bots import make_bot
 from interplay.cli.progress import games_played
 from interplay.cli.recipe import recipe_for, split_overrides
 from interplay.config import REMOTE, RemoteSection, load
-from interplay.errors import ConfigError, did_you_mean
+from interplay.errors import ConfigError, counted, did_you_mean
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
 from interplay.types import Occupant, Policy, Remote, Role, Scripted
@@ -59,10 +59,10 @@ def run_arena(
     finally:
         team.close()
     lead = (
-        f"{recipe.env.name}: {len(seated)} players {'together' if together else 'against each other'}, {games} tasks "
-        f"per seating, seed {recipe.seed}, temperature {recipe.eval.temperature:g}"
+        f"{recipe.env.name}: {len(seated)} players {'together' if together else 'against each other'}, "
+        f"{counted(games, 'task')} per seating, seed {recipe.seed}, temperature {recipe.eval.temperature:g}"
         + (", only legal replies" if recipe.eval.legal else "")
-        + (f"; {found.failed} games failed" if found.failed else "")
+        + (f"; {counted(found.failed, 'game')} failed" if found.failed else "")
     )
     console.print(lead, highlight=False, soft_wrap=True)
     sheets, charts = list(arena.sheets(found)), list(arena.charts(found))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.config import Recipe
+from interplay.errors import counted
 from interplay.evaluation import report
 from interplay.evaluation.benchmark import SeatResult
 from interplay.evaluation.sheet import markdown
@@ -44,7 +45,7 @@ def _summary(recipe: Recipe, policy: str, measured: dict[str, Any]) -> str:
     steps = measured.get("steps", recipe.train.steps)
     return (
         f"{kind} `{section.base}`, trained by reinforcement learning in the environment `{recipe.env.name}` with the "
-        f"algorithm `{recipe.algorithm.name}`: {steps} steps, seed {recipe.seed}. Made with "
+        f"algorithm `{recipe.algorithm.name}`: {counted(steps, 'step')}, seed {recipe.seed}. Made with "
         "Interplay, which trains teams of language models."
     )
 

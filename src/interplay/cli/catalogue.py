@@ -61,7 +61,7 @@ def run_table(folders: Sequence[Path]) -> Table:
 def _run_row(card: dict[str, Any]) -> list[str]:
     reward = "" if card["reward"] is None else f"{card['reward']:+.3g} {_curve(card['curve'])}"
     wins = ", ".join(f"{who.removeprefix('bot:')} {share:.1%}" for who, share in card["wins"].items())
-    steps = f"{card['step']}/{card['steps']}" + (" training" if card["live"] else "")
+    steps = f"{card['step']}/{card['steps']} {card['state']}".rstrip()
     return [card["key"], card["env"], str(card["seed"]), steps, reward, wins, _ago(card["updated"])]
 
 

@@ -1,3 +1,4 @@
-"""Exit codes of the command line besides 0, 1 and 2, which `main.py` describes."""
+"""Exit codes of the command line that several files use. `main.py` describes all of them."""
 
+FAILED = 1
 STOPPED = 75  # a signal ended it early, and it can go on: EX_TEMPFAIL of sysexits.h

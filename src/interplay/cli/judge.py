@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from interplay.errors import ConfigError
+from interplay.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from interplay.training.preference import Fitting, RewardModel
@@ -42,7 +42,8 @@ def collect(
     to.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     right = sum(row["right"] for row in rows)
     asked = len({row["group"] for row in rows})
-    console.print(f"{len(rows)} answers to {asked} questions, {right} right\n{to}", highlight=False, soft_wrap=True)
+    said = f"{counted(len(rows), 'answer')} to {counted(asked, 'question')}, {right} right"
+    console.print(f"{said}\n{to}", highlight=False, soft_wrap=True)
 
 
 @app.command()

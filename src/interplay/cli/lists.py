@@ -37,7 +37,8 @@ def runs(
         list[Path] | None, typer.Argument(help="Run folders, or folders that hold them; default runs.")
     ] = None,
 ) -> None:
-    """List runs in the terminal, the newest first: how far each is, its reward and its wins."""
+    """List runs in the terminal, the newest first: how far each is, whether it is training or was stopped, its reward
+    and its wins."""
     from interplay.cli.catalogue import run_table
 
     console.print(run_table(folders or [Path("runs")]))

@@ -16,7 +16,7 @@ from interplay.agents.syntax import Plain, describe
 from interplay.cli.pictures import show
 from interplay.cli.recipe import recipe_for
 from interplay.config import ToolSection
-from interplay.errors import ConfigError, InterplayError, did_you_mean
+from interplay.errors import ConfigError, InterplayError, counted, did_you_mean
 from interplay.rollout.guest import Guest, GuestGame
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
@@ -106,7 +106,7 @@ def _ask(console: Console, observation: Observation, limits: ToolSection) -> str
             for one in wanted:
                 output = f"error: {one.why}" if isinstance(one, Malformed) else one.tool.run(**one.arguments)
                 console.print(cut(output, limits.characters), highlight=False, markup=False)
-            console.print(f"({left} calls left)", highlight=False, markup=False)
+            console.print(f"({counted(left, 'call')} left)", highlight=False, markup=False)
             continue
         if not observation.legal:
             return reply

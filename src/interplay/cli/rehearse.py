@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from interplay.config import Recipe, load
+from interplay.errors import counted
 from interplay.rollout.resolve import resolve
 
 _STEPS, _GAMES, _EPISODES = 3, 8, 64  # of the rehearsal
@@ -39,9 +40,9 @@ class Rehearsal:
         from interplay.training.memory import size_text
 
         return (
-            f"takes about {time_text(self.seconds)} here (imitation {time_text(self.imitation)}, {self.steps} steps of "
-            f"{self.step:.2g} s, measuring {time_text(self.measuring)}); {_STEPS} steps used at most "
-            f"{size_text(self.peak)}"
+            f"takes about {time_text(self.seconds)} here (imitation {time_text(self.imitation)}, "
+            f"{counted(self.steps, 'step')} of {self.step:.2g} s, measuring {time_text(self.measuring)}); "
+            f"{_STEPS} steps used at most {size_text(self.peak)}"
         )
 
     def to_json(self) -> dict[str, Any]:

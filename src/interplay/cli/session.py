@@ -16,10 +16,11 @@ from typing import Any
 
 from rich.console import Console
 
+from interplay.cli.exit_codes import FAILED, STOPPED
 from interplay.cli.flow import flow
 from interplay.cli.progress import reporter
 from interplay.config import TEAM
-from interplay.errors import EngineLost, LearnerLost
+from interplay.errors import EngineLost, LearnerLost, counted
 from interplay.evaluation import report, strategies
 from interplay.evaluation.benchmark import SeatResult, evaluate
 from interplay.evaluation.field import Field
@@ -73,6 +74,7 @@ class Session:
     def run(self) -> bool:
         """Measures and trains. Returns whether the run is finished; if not, a signal stopped it."""
         trainer, wanted = self.trainer, self.recipe.eval
+        exit_code = FAILED
         self._say(self._headline())
         self._say(str(self.memory))
         with self.progress, self.interrupt.heard():
@@ -85,8 +87,9 @@ class Session:
                 trainer = self.trainer
                 if wanted.after and not trainer.stopping:
                     self._measure("after")
+                exit_code = STOPPED if trainer.stopping else 0
             finally:
-                self.trainer.close()
+                self.trainer.close(exit_code)
                 if self.recipe.cluster.uses_ray:
                     from interplay.distributed.connection import disconnect
 
@@ -111,7 +114,7 @@ class Session:
     def _begin_again(self) -> None:
         """Ends all processes of the run and starts them again from the newest checkpoint."""
         observer = self.trainer.observer
-        self.trainer.close()
+        self.trainer.close(FAILED)
         self.trainer = self._make_trainer()
         self.trainer.observer = observer
 
@@ -128,7 +131,7 @@ class Session:
         """Measures the current policies. If a signal stops the measurement, nothing of it is kept."""
         team, wanted, interrupt = self.trainer.team, self.recipe.eval, self.interrupt
         if wanted.opponents or wanted.exploitability:  # else there is nothing to measure
-            self.progress.stage(f"measure {stage}", info=f"{wanted.games} games a seat")
+            self.progress.stage(f"measure {stage}", info=f"{counted(wanted.games, 'game')} a seat")
         began = time.monotonic()
         played = self._played(team, wanted.games, "test", wanted.opponents, self.plan.seats)
         found = asyncio.run(interrupt.ends(played))
@@ -200,7 +203,7 @@ class Session:
         policies = ", ".join(f"{n} ({recipe.policies[n].base}, {c / 1e6:.2f}M parameters)" for n, c in sizes.items())
         seats = ", ".join(f"{r} = {w}" for r, w in self.plan.seats.items())
         return (
-            f"{recipe.name}: {recipe.env.name}, {recipe.algorithm.name}, {recipe.train.steps} steps, "
+            f"{recipe.name}: {recipe.env.name}, {recipe.algorithm.name}, {counted(recipe.train.steps, 'step')}, "
             f"seed {recipe.seed}\npolicies {policies}; seats {seats}\nrun folder {self.folder}"
         )
 
@@ -224,7 +227,8 @@ class Session:
             else:
                 self._say(f"stopped at step {trainer.step_index}; go on with: interplay train {folder} --resume")
             return
-        self._say(f"trained {trainer.step_index} steps in {trainer.seconds:.0f} s; everything is in {folder}")
+        steps = counted(trainer.step_index, "step")
+        self._say(f"trained {steps} in {trainer.seconds:.0f} s; everything is in {folder}")
         following = {
             f"interplay view {folder}": "look at it in the browser",
             f"interplay play {folder} --seat {self.plan.roles[-1]}": "play a seat yourself",

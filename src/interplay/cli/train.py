@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +12,7 @@ from interplay.config import Recipe, load
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
+from interplay.training.folder_lock import alone
 from interplay.training.interrupt import Interrupt
 
 
@@ -58,27 +57,3 @@ def refuse_used(folder: Path, resume: bool) -> None:
         raise ConfigError(
             f"run folder '{folder}' already contains a run; add --resume to continue it, or choose another --run."
         )
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Locks the run folder, because two trainers in one folder would overwrite each other's files. A second trainer
-    gets a ConfigError. The lock ends with its process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(ImportError, OSError):  # some systems have no such locks
-            import fcntl
-
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(
-                    f"another process is training in run folder '{folder}'; wait for it, end it, or choose another "
-                    "--run."
-                ) from None
-        yield
-    finally:
-        os.close(held)
-        with suppress(OSError):  # removes the folder only if nothing was written into it
-            folder.rmdir()

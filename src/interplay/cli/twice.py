@@ -18,7 +18,7 @@ from interplay.config import load, parse_options
 from interplay.envs.programs.program import OutsideProgram
 from interplay.envs.programs.replay import difference
 from interplay.envs.programs.run import Inquiry
-from interplay.errors import ConfigError, EnvError
+from interplay.errors import ConfigError, EnvError, counted
 from interplay.types import Sample, Task, seed_of
 
 WORDS = ("yes", "no", "maybe", "one", "two", "three", "seven", "blue", "stone", "river", "light", "42", "done")
@@ -51,7 +51,7 @@ def check_program(console: Console, name: str, options: Sequence[str], tasks: in
             different += 1
             if different == 1:
                 console.print(f"task {index}: {why}", highlight=False, soft_wrap=True)
-    table = Table("", "", title=f"interplay check: {tasks} tasks, each run twice", title_justify="left")
+    table = Table("", "", title=f"interplay check: {counted(tasks, 'task')}, each run twice", title_justify="left")
     table.add_row("calls", str(calls))
     table.add_row("tasks that asked for something else the second time", str(different))
     for how, count in sorted(drift.items()):
@@ -90,7 +90,7 @@ def compare(first: Ran, again: Ran) -> str:
             if role not in now or now[role].digest != asked.digest:
                 return f"call {number}: {difference(asked, list(now.values()))}"
     if len(first.asked) != len(again.asked):
-        return f"it asked {len(first.asked)} times and then {len(again.asked)} times."
+        return f"it asked {counted(len(first.asked), 'time')} and then {counted(len(again.asked), 'time')}."
     return "" if first.end == again.end else f"it ended differently: {first.end} and then {again.end}"
 
 

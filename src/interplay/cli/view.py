@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from interplay.errors import counted
+
 console = Console()
 
 
@@ -56,4 +58,4 @@ def _export(folders: list[Path], path: Path, episodes: int) -> None:
 
     count = export(Library(folders), path, episodes)
     size = path.stat().st_size / 2**20
-    console.print(f"{path}: {count} episodes, {size:.1f} MiB", highlight=False, soft_wrap=True)
+    console.print(f"{path}: {counted(count, 'episode')}, {size:.1f} MiB", highlight=False, soft_wrap=True)

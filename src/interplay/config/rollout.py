@@ -68,7 +68,8 @@ class StreamSection(Section):
     min_group: int = Field(
         1,
         ge=1,
-        description="replace a group of which fewer episodes are left, because the others failed or were dropped",
+        description="replace a group if fewer than this many of its episodes are left, because the others failed or "
+        "were dropped",
     )
     cache: Literal["recompute", "keep"] = Field(
         "recompute",
@@ -83,8 +84,8 @@ class StreamSection(Section):
     probe: int = Field(
         256,
         ge=0,
-        description="how many recent tokens, of 16 replies at most, the engine scores after every update, to compare "
-        "them with the learner; 0: none",
+        description="how many recent tokens of each policy, from 16 replies at most, the engine scores after every "
+        "update, to compare them with the learner; 0: none",
     )
 
 

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from interplay.errors import InterplayError
+from interplay.errors import InterplayError, counted
 from interplay.publishing.arena import arena_left, play_arena
 from interplay.publishing.experiment import TESTED, begin, end_when, ended_by, late, one_run, run_folder
 from interplay.publishing.study import Study
@@ -124,7 +124,7 @@ def run_calls(calls: Sequence[StudyCall], pace: ExperimentPace, told: Callable[[
     agenda = Agenda(plans, cells=pace.cells)
     for given, study in plans:
         left = sum(one.folder == given.folder for one, _, _ in agenda.runs())
-        told(f"{study.section.name}: {len(study.runs)} runs, {left} left")
+        told(f"{study.section.name}: {counted(len(study.runs), 'run')}, {left} left")
     until = None if pace.seconds is None else time.time() + pace.seconds
     with pace.interrupt.heard(), ended_by(lambda: pace.interrupt.asked):
         if pace.jobs == 1:

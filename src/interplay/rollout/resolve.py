@@ -17,7 +17,7 @@ from interplay.algorithms import Tree
 from interplay.algorithms.credit import SHAPED
 from interplay.config import TEAM, CurriculumSection, Recipe, WarmstartSection
 from interplay.config.judges import SCORING
-from interplay.errors import ConfigError, EnvError, did_you_mean
+from interplay.errors import ConfigError, EnvError, counted, did_you_mean
 from interplay.rollout.curriculum import between
 from interplay.rollout.evolve import make_evolution
 from interplay.rollout.placement import check_engine, check_shard
@@ -221,7 +221,7 @@ def _check_turns(recipe: Recipe, key: str, table: Mapping[Role, Occupant]) -> No
         for role, count in few.items():
             if turns[role] > count:
                 raise ConfigError(
-                    f"{key} names {count} turn{'s' if count > 1 else ''} of {role}, but {role} can have {turns[role]} "
+                    f"{key} names {counted(count, 'turn')} of {role}, but {role} can have {turns[role]} "
                     f"turns; expected {key}.{role}, or every turn up to {role}@{turns[role]}."
                 )
 

@@ -68,6 +68,10 @@ class Learner(Protocol):
         """log π(action | prompt) of each sample under the current weights."""
         ...
 
+    def logprobs_together(self, learners: Sequence[Any], examples: Sequence[Example]) -> list[list[float]]:
+        """The same for samples of several learners with the same `shares`, in one pass."""
+        ...
+
     def values(self, examples: Sequence[Example], tokens: bool) -> list[tuple[float, ...]]:
         """The critic's value at the end of each prompt or, with `tokens`, before each sampled token."""
         ...

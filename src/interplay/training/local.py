@@ -70,7 +70,11 @@ class LocalLearner:
         self.lr = lr
 
     def logprobs(self, examples: Sequence[Example]) -> list[list[float]]:
-        return logprobs(self.model, examples, self.config.micro_batch_tokens, self.adapters)
+        return self.logprobs_together([self], examples)
+
+    def logprobs_together(self, learners: Sequence[LocalLearner], examples: Sequence[Example]) -> list[list[float]]:
+        adapters = {name: adapter for learner in learners for name, adapter in learner.adapters.items()}
+        return logprobs(self.model, examples, self.config.micro_batch_tokens, adapters)
 
     def values(self, examples: Sequence[Example], tokens: bool) -> list[tuple[float, ...]]:
         return self._critic().values(examples, tokens)

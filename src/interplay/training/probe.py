@@ -8,10 +8,10 @@ weights, an adapter that was not sent, or a scale that is applied twice. If the 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from interplay.config import TrainSection
 from interplay.engines.census import census
 from interplay.errors import GuardError
 from interplay.rollout.members import Member
@@ -60,32 +60,54 @@ class Probe:
         if chosen:
             self._recent[policy] = chosen
 
-    async def compare(self, member: Member, learner: Learner, config: TrainSection, rounded: bool) -> dict[str, float]:
-        """Score the remembered samples in the engine and in the learner; raise if they disagree. Nothing is scored if
-        the weights are those of the last comparison."""
-        samples = self._recent.get(member.name, [])
-        if not samples or self._compared.get(member.name) == member.version:
+    async def compare(self, updated: Sequence[tuple[Member, Learner]]) -> dict[str, float]:
+        """Score the remembered samples of these policies in their engines and learners; raise if they disagree. A
+        policy is left out if its weights are those of the last comparison. All requests are sent together, so that an
+        engine with several of the policies scores them in one batch."""
+        due = [(m, x) for m, x in updated if m.name in self._recent and self._compared.get(m.name) != m.version]
+        if not due:
             return {}
-        self._compared[member.name] = member.version
-        examples = [Example(member.name, sample) for sample in samples]
-        adapter = None if member.adapter is None else member.name
-        questions = [member.engine.score(s.prompt, [s.action], adapter, s.media) for s in samples]
-        ours, theirs = await asyncio.gather(
-            self.thread.do(lambda: learner.logprobs(examples)), census().gather(questions)
-        )
-        gaps: list[float] = []
-        for expected, found in zip(ours, theirs, strict=True):
+        self._compared |= {member.name: member.version for member, _ in due}
+        samples = [(member, sample) for member, _ in due for sample in self._recent[member.name]]
+        questions = [
+            member.engine.score(s.prompt, [s.action], None if member.adapter is None else member.name, s.media)
+            for member, s in samples
+        ]
+        learners = [learner for _, learner in due]
+        ours, theirs = await asyncio.gather(self.thread.do(lambda: self._learned(learners)), census().gather(questions))
+        gaps: dict[str, list[float]] = {member.name: [] for member, _ in due}
+        for (member, _), expected, found in zip(samples, ours, theirs, strict=True):
             if isinstance(found, BaseException):
                 raise found
-            gaps += [abs(a - b) for a, b in zip(found[0], expected, strict=True)]
-        worst, mean = max(gaps), sum(gaps) / len(gaps)
-        gap, key, limit = (
-            (mean, "gap_mean_stop", config.gap_mean_stop) if rounded else (worst, "gap_stop", config.gap_stop)
+            gaps[member.name] += [abs(a - b) for a, b in zip(found[0], expected, strict=True)]
+        return {f"{learner.name}/probe": _refuse_gap(learner, gaps[learner.name]) for learner in learners}
+
+    def _learned(self, learners: Sequence[Learner]) -> list[list[float]]:
+        """The learners' log-probs of the remembered samples of all of them. Those with one model need one pass."""
+        groups: dict[int, list[Learner]] = defaultdict(list)
+        for learner in learners:
+            groups[id(learner.shares)].append(learner)
+        found: dict[str, list[list[float]]] = defaultdict(list)
+        for group in groups.values():
+            examples = [Example(x.name, sample) for x in group for sample in self._recent[x.name]]
+            for example, logprobs in zip(examples, group[0].logprobs_together(group, examples), strict=True):
+                found[example.policy].append(logprobs)
+        return [logprobs for learner in learners for logprobs in found[learner.name]]
+
+
+def _refuse_gap(learner: Learner, gaps: Sequence[float]) -> float:
+    """The gap of a policy: the mean over the tokens if its model is rounded, otherwise the largest. Raise if it exceeds
+    the limit."""
+    config = learner.config
+    gap, key, limit = (
+        (sum(gaps) / len(gaps), "gap_mean_stop", config.gap_mean_stop)
+        if learner.rounded
+        else (max(gaps), "gap_stop", config.gap_stop)
+    )
+    if not gap <= limit:  # also true for NaN
+        raise GuardError(
+            f"policy '{learner.name}': after the update the engine's log-probs differ from the learner's by "
+            f"{gap:.2e} over {len(gaps)} recent tokens, more than train.{key} ({limit:g}). The engine does not use "
+            "the weights that were trained, so the run stops."
         )
-        if not gap <= limit:  # also true for NaN
-            raise GuardError(
-                f"policy '{member.name}': after the update the engine's log-probs differ from the learner's by "
-                f"{gap:.2e} over {len(gaps)} recent tokens, more than train.{key} ({limit:g}). The engine does not use "
-                "the weights that were trained, so the run stops."
-            )
-        return {f"{member.name}/probe": gap}
+    return gap

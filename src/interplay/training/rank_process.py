@@ -99,8 +99,9 @@ class RankWorker:
     def _count(self, name: str) -> None:
         self._written[name] = self._written.get(name, 0) + 1
 
-    def logprobs(self, name: str, examples: Sequence[Example]) -> list[list[float]]:
-        return self.learners[name].logprobs(examples)
+    def logprobs(self, names: Sequence[str], examples: Sequence[Example]) -> list[list[float]]:
+        learners = [self.learners[name] for name in names]
+        return learners[0].logprobs_together(learners, examples)
 
     def step(self, examples: Mapping[str, Sequence[Example]], objective: Objective) -> Stepped:
         self._written = {}

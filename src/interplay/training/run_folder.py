@@ -104,7 +104,7 @@ class RunFolder:
             with path.open("r+b") as file:
                 file.truncate(noted)
 
-    def close(self) -> None:
+    def close(self, exit_code: int = 0) -> None:
         self.logs.close()
         for tracker in self._trackers:
-            tracker.close()
+            tracker.close(exit_code)

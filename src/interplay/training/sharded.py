@@ -68,7 +68,10 @@ class ShardedLearner:
     # -- training -------------------------------------------------------------------------------------------------
 
     def logprobs(self, examples: Sequence[Example]) -> list[list[float]]:
-        return self.group.ask("logprobs", self.name, examples) if examples else []
+        return self.logprobs_together([self], examples)
+
+    def logprobs_together(self, learners: Sequence[ShardedLearner], examples: Sequence[Example]) -> list[list[float]]:
+        return self.group.ask("logprobs", [x.name for x in learners], examples) if examples else []
 
     def values(self, examples: Sequence[Example], tokens: bool) -> list[tuple[float, ...]]:
         return self._critic().values(examples, tokens)

@@ -268,11 +268,12 @@ class RunState:
         """The number of trained parameters of each policy."""
         return {n: x.size for n, x in self.learners.items()}
 
-    def close(self) -> None:
+    def close(self, exit_code: int = 0) -> None:
+        """End the run. Trackers get its exit code, which is 0 if it is finished."""
         for learner in self.learners.values():
             learner.close()
         self.team.close()
-        self.records.close()
+        self.records.close(exit_code)
 
 
 def _for_driver(recipe: Recipe) -> Recipe:

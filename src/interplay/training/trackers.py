@@ -15,7 +15,9 @@ from interplay.errors import ConfigError
 class Tracker(Protocol):
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self, exit_code: int) -> None:
+        """`exit_code` is that of the run: 0 if it is finished."""
+        ...
 
 
 def trackers(folder: Path, recipe: Recipe) -> list[Tracker]:
@@ -49,7 +51,7 @@ class TensorBoard:
         for name, value in metrics.items():
             self._board.add_scalar(name, value, step)
 
-    def close(self) -> None:
+    def close(self, exit_code: int) -> None:
         self._board.close()
 
 
@@ -81,5 +83,5 @@ class WeightsAndBiases:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=step)
 
-    def close(self) -> None:
-        self._run.finish()
+    def close(self, exit_code: int) -> None:
+        self._run.finish(exit_code=exit_code)

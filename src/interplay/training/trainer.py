@@ -224,11 +224,10 @@ class Trainer(RunState):
 
     async def _between(self, learned: Learned, clock: Clock) -> dict[str, float]:
         """Work between two steps, while nothing is sampled: probe, audit, league, references, a short evaluation."""
-        metrics: dict[str, float] = {}
-        for name in self.plan.updated(self.step_index - 1):
-            learner = self.learners[name]
+        updated = self.plan.updated(self.step_index - 1)
+        for name in updated:
             self.probe.remember(name, learned.batches[name].trained)
-            metrics |= await self.probe.compare(self.team.members[name], learner, learner.config, learner.rounded)
+        metrics = await self.probe.compare([(self.team.members[name], self.learners[name]) for name in updated])
         clock.lap("probing")
         if self.auditing is not None:
             metrics |= await self.auditing.after(self.step_index, learned.episodes)
@@ -353,11 +352,11 @@ class Trainer(RunState):
         """Whether a signal has asked the run to end after this step."""
         return self.interrupt.asked
 
-    def close(self) -> None:
+    def close(self, exit_code: int = 0) -> None:
         if self.fleet is not None:
             self.fleet.close()
         self.thread.close()
-        super().close()
+        super().close(exit_code)
 
 
 def _replaced(who: Occupant, copies: Mapping[Policy, Snapshot]) -> Occupant:

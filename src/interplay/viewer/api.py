@@ -77,7 +77,7 @@ def _card(run: RunReader) -> dict[str, Any]:
     except (OSError, *_DAMAGED):
         return {
             "key": run.key, "name": run.key, "env": "damaged files", "algorithm": "", "seed": "", "step": 0, "steps": 0,
-            "updated": run.updated, "live": False, "bases": [], "reward": None, "curve": [], "wins": {},
+            "updated": run.updated, "state": "", "bases": [], "reward": None, "curve": [], "wins": {},
         }  # fmt: skip
 
 

@@ -17,11 +17,12 @@ from interplay.algorithms import Algorithm
 from interplay.config import Recipe, RewardSection, parse
 from interplay.errors import InterplayError
 from interplay.rollout.token_texts import TokenTexts
+from interplay.training.folder_lock import is_training
 from interplay.viewer.index import EpisodeIndex
 from interplay.viewer.summary import EpisodeSummary, sorting, summarise, wanted
 
 SOURCES = {"train": "episodes.jsonl", "eval": "eval/played.jsonl"}
-LIVE = 60.0  # seconds since the last write in which a run counts as running
+LIVE = 60.0  # seconds since the last write in which a run counts as training, if its folder cannot be locked
 _POINTS = 1000  # points of a curve that are sent to the page
 _ROWS = 50  # episodes on one page of a list
 
@@ -166,11 +167,29 @@ class RunReader:
                 "key": self.key, "name": recipe.get("name", self.key),
                 "env": recipe.get("env", {}).get("name", ""), "algorithm": recipe.get("algorithm", {}).get("name", ""),
                 "seed": recipe.get("seed", 0), "step": done, "steps": of, "updated": self.updated,
-                "live": done < of and time.time() - self.updated < LIVE,
+                "state": self._state(done < of),
                 "bases": sorted({_model(p.get("base", "")) for p in recipe.get("policies", {}).values()}),
                 "reward": known[-1] if known else None,
                 "curve": _few(known), "wins": self._latest("eval/win_rate/"),
             }  # fmt: skip
+
+    def _state(self, unfinished: bool) -> str:
+        """ "training" or "stopped"; empty if the run has ended by itself. A run that crashed or was killed is stopped
+        too."""
+        if not unfinished or self._spent():
+            return ""
+        training = is_training(self.folder)
+        if training is None:
+            training = time.time() - self.updated < LIVE
+        return "training" if training else "stopped"
+
+    def _spent(self) -> bool:
+        """Whether the recipe's budget of tokens is used up, which ends a run before its last step."""
+        train = self.about().get("recipe", {}).get("train", {})
+        whose, columns = train.get("budget_policy"), self.metrics.columns
+        counted = [f"{whose}/tokens"] if whose else [name for name in columns if name.endswith("/tokens")]
+        used = sum(columns[name][-1] or 0 for name in counted if name in columns)
+        return bool(train.get("budget_tokens")) and used >= train["budget_tokens"]
 
     def _latest(self, prefix: str) -> dict[str, float]:
         found = {}

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from interplay.engines.local.runner import NO_DRAFTS, Cached, DraftsOf, Drawn, block_table, shift_of
+from interplay.engines.local.runner import NO_DRAFTS, Cached, DraftsOf, Drawn, NewTokens, block_table, shift_of
 from interplay.engines.local.scheduler import Sequence
 from interplay.models.fused import Attend
 
@@ -72,9 +72,9 @@ class CpuRunner(Cached):
     def decode_ahead(self, sequences: Seq[Sequence], drafts: DraftsOf) -> Tensor:
         """The hidden states after each sequence's latest token and after each token of its draft."""
         self._window = None  # its rows get one token at a time
-        new = [[s.tokens[-1], *drafts.get(s, ())] for s in sequences]
-        starts = [s.length - 1 for s in sequences]
-        return self._run(new, starts, [s.blocks for s in sequences], [s.prompt for s in sequences])[0]
+        return self._run(
+            [NewTokens(s.prompt, s.blocks, s.length - 1, (s.tokens[-1], *drafts.get(s, ()))) for s in sequences]
+        )
 
 
 class _Rows:

@@ -274,22 +274,19 @@ class LocalEngine:
         scheduler = self.scheduler
         self._drop_cancelled()
         ongoing = [s for s in scheduler.running if s.ready]
-        scheduler.admit()
+        scheduler.admit(self._prefill_tokens)
         pieces = scheduler.pieces(self._prefill_tokens)
-        if pieces:
-            self.runner.prefill(pieces)
-        fresh = scheduler.computed(pieces)
+        scored = scheduler.scored(pieces)
+        found = self.runner.prefill(pieces, scored) if pieces or scored else []
+        fresh = [s for s in scheduler.computed(pieces) if not s.request.forced]
         copies = [s.copy for s in fresh if s.copy is not None]
         if copies:
             self.runner.copy_blocks(copies)
         ended: list[tuple[Sequence, Stop]] = []
         versions = self._versions()
-        scored = [s for s in fresh if s.request.forced]
-        if scored:
-            for sequence, logprobs in zip(scored, self.runner.score(scored), strict=True):
-                sequence.append(list(sequence.request.forced), logprobs, versions[sequence.request.adapter])
-                ended.append((sequence, Stop.END))
-            fresh = [s for s in fresh if not s.request.forced]
+        for sequence, logprobs in zip(scored, found, strict=True):
+            sequence.append(list(sequence.request.forced), logprobs, versions[sequence.request.adapter])
+            ended.append((sequence, Stop.END))
         if ongoing or fresh:
             for sequence, tokens, logprobs in self._advance(ongoing, fresh):
                 stop = self._absorb(sequence, tokens, logprobs, versions[sequence.request.adapter])

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -39,15 +39,13 @@ class ModelRunner(Protocol):
     model: PreTrainedModel
     most_rows: int  # tokens that `advance` can compute in one step, drafts included
 
-    def prefill(self, pieces: Seq[Piece]) -> None:
-        """Compute pieces of prompts. When a prompt is complete, the hidden state of its last token is stored in it."""
+    def prefill(self, pieces: Seq[Piece], scored: Seq[Sequence] = ()) -> list[list[float]]:
+        """Compute pieces of prompts and, in the same forward pass, forced replies to prompts that are complete then.
+        When a prompt is complete, the hidden state of its last token is stored in it. Returns the log-probs of the
+        tokens of each reply in `scored`."""
         ...
 
     def copy_blocks(self, copies: Seq[tuple[int, int]]) -> None: ...
-
-    def score(self, sequences: Seq[Sequence]) -> list[list[float]]:
-        """The log-probs of the tokens of each sequence's forced reply."""
-        ...
 
     def advance(
         self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False, drafts: DraftsOf = NO_DRAFTS
@@ -88,6 +86,15 @@ class Drawing:
             self._made, self._next = uniforms(self.seeds, position + np.arange(_AHEAD, dtype=np.uint64)[:, None]), 0
         self._next += 1
         return self._made[self._next - 1]
+
+
+class NewTokens(NamedTuple):
+    """Tokens of one sequence to compute. The first of `ids` is token `start`, counted from the start of the prompt."""
+
+    prompt: CachedPrompt
+    blocks: Seq[int]
+    start: int
+    ids: tuple[int, ...]
 
 
 class Cached(ABC):
@@ -180,23 +187,40 @@ class Cached(ABC):
         sequence's blocks in `table`."""
 
     @torch.inference_mode()
-    def _run(
-        self, new: Seq[Seq[int]], starts: Seq[int], blocks: Seq[Seq[int]], prompts: Seq[CachedPrompt]
-    ) -> tuple[Tensor, np.ndarray]:
-        """The hidden states [T, C] of packed new tokens, and the offset at which those of each sequence begin."""
-        counts = np.array([len(n) for n in new], np.int64)
+    def _run(self, new: Seq[NewTokens], scored: Seq[Sequence] = ()) -> Tensor:
+        """The hidden states [T, C] of packed new tokens. Those in `scored` may follow prompts that are computed in the
+        same pass."""
+        counts = np.array([len(n.ids) for n in new], np.int64)
         offsets = np.concatenate([[0], np.cumsum(counts)])
         row = np.repeat(np.arange(len(new)), counts)
-        start = np.asarray(starts, np.int64)
+        start = np.array([n.start for n in new], np.int64)
         positions = np.arange(offsets[-1]) - offsets[:-1][row] + start[row]
-        table = block_table(blocks)
+        table = block_table([n.blocks for n in new])
         slots = table[row, positions // self.block_size] * self.block_size + positions % self.block_size
+        prompts = [n.prompt for n in new]
         indices = self._indices([p.adapter for p in prompts])
         mixed = None if indices is None else self.to(indices[row])
-        ids = self.to(np.fromiter((t for n in new for t in n), np.int64, int(offsets[-1])))
-        attend = self._attend(table, start, counts)
+        ids = self.to(np.fromiter((t for n in new for t in n.ids), np.int64, int(offsets[-1])))
+        attend = self._after_copies(scored, self._attend(table, start, counts))
         overlay = self._overlay(prompts, offsets, start) if any(p.media for p in prompts) else None
-        return self._forward(ids, self.to(positions), self.to(slots), attend, mixed, overlay), offsets
+        return self._forward(ids, self.to(positions), self.to(slots), attend, mixed, overlay)
+
+    def _after_copies(self, sequences: Seq[Sequence], attend: fused.Attend) -> fused.Attend:
+        """`attend`, which first copies the end of each sequence's prompt to the sequence's own block. In every layer,
+        the keys and values of all new tokens are written by then, also those of a prompt in the same pass."""
+        ends = [(s.copy, np.arange(len(s.prompt.ids) % self.block_size)) for s in sequences if s.copy is not None]
+        if not ends:
+            return attend
+        source, target = (
+            self.to(np.concatenate([copy[i] * self.block_size + slots for copy, slots in ends])) for i in (0, 1)
+        )
+
+        def copied(layer: int, q_THD: Tensor, scale: float, window: int) -> Tensor:
+            for cache in (self.keys[layer], self.values[layer]):
+                cache[target] = cache[source]
+            return attend(layer, q_THD, scale, window)
+
+        return copied
 
     def _overlay(self, prompts: Seq[CachedPrompt], offsets: np.ndarray, starts: np.ndarray) -> Overlay | None:
         """What the media of these prompts change among the new tokens. New tokens may begin or end inside a picture,
@@ -222,29 +246,30 @@ class Cached(ABC):
             prompt.sight = sight(self.model, prompt.ids, prompt.media)
         return prompt.sight
 
-    def prefill(self, pieces: Seq[Piece]) -> None:
-        new = [p.prompt.ids[p.start : p.end] for p in pieces]
+    def prefill(self, pieces: Seq[Piece], scored: Seq[Sequence] = ()) -> list[list[float]]:
         if self.senses is not None:
             new_media = [s for p in pieces if p.prompt.sight is None for s in perceived(p.prompt.media)]
             self.senses.features(new_media)  # all at once
-        prompts = [p.prompt for p in pieces]
-        hidden, offsets = self._run(new, [p.start for p in pieces], [p.blocks for p in prompts], prompts)
-        last = hidden[self.to(offsets[1:] - 1)]
-        for piece, row in zip(pieces, last, strict=True):
-            if piece.end == len(piece.prompt.ids):
-                piece.prompt.hidden = row
-                if piece.prompt.sight is not None:
-                    piece.prompt.sight = piece.prompt.sight.done
-
-    def score(self, sequences: Seq[Sequence]) -> list[list[float]]:
-        replies = [s.request.forced for s in sequences]
-        starts = [len(s.prompt.ids) for s in sequences]
-        hidden, offsets = self._run(replies, starts, [s.blocks for s in sequences], [s.prompt for s in sequences])
-        rows = []
-        for i, sequence in enumerate(sequences):
-            assert sequence.prompt.hidden is not None
-            rows.append(torch.cat([sequence.prompt.hidden.unsqueeze(0), hidden[offsets[i] : offsets[i + 1] - 1]]))
-        return self._forced_logprobs(sequences, rows)
+        new = [NewTokens(p.prompt, p.prompt.blocks, p.start, p.prompt.ids[p.start : p.end]) for p in pieces]
+        # The last token of a reply is not computed, because nothing comes after it.
+        replies = [NewTokens(s.prompt, s.blocks, len(s.prompt.ids), s.request.forced[:-1]) for s in scored]
+        new += replies
+        ends = np.cumsum([len(n.ids) for n in new])
+        hidden = self._run([n for n in new if n.ids], scored) if ends[-1] else None
+        if pieces and hidden is not None:
+            last = hidden[self.to(ends[: len(pieces)] - 1)]
+            for piece, row in zip(pieces, last, strict=True):
+                if piece.end == len(piece.prompt.ids):
+                    piece.prompt.hidden = row
+                    if piece.prompt.sight is not None:
+                        piece.prompt.sight = piece.prompt.sight.done
+        states = list[Tensor]()
+        for reply, end in zip(replies, ends[len(pieces) :].tolist(), strict=True):
+            assert reply.prompt.hidden is not None
+            states.append(reply.prompt.hidden.unsqueeze(0))
+            if hidden is not None:
+                states.append(hidden[end - len(reply.ids) : end])
+        return self._forced_logprobs(scored, torch.cat(states)) if scored else []
 
     # -- sampling -------------------------------------------------------------------------------------------------
 
@@ -266,14 +291,14 @@ class Cached(ABC):
         return accepted(sequences, drafts, tokens.tolist(), logprobs.tolist())
 
     @torch.inference_mode()
-    def _forced_logprobs(self, sequences: Seq[Sequence], hidden: Seq[Tensor]) -> list[list[float]]:
-        """The log-probs of forced replies. `hidden[i]` are the states that predict the tokens of reply i. Logits are
-        computed in parts, to limit memory, and read from the device once for all replies."""
+    def _forced_logprobs(self, sequences: Seq[Sequence], hidden_TC: Tensor) -> list[list[float]]:
+        """The log-probs of forced replies, from the states that predict their tokens. Logits are computed in parts, to
+        limit memory, and read from the device once for all replies."""
         forced = [s.request.forced for s in sequences]
         heat = [s.request.sampling.temperature or 1.0 for s in sequences for _ in s.request.forced]
         target = torch.tensor([t for reply in forced for t in reply], device=self.device).unsqueeze(1)
         parts = zip(
-            torch.cat(list(hidden)).split(1024),
+            hidden_TC.split(1024),
             target.split(1024),
             torch.tensor(heat, device=self.device).unsqueeze(1).split(1024),
             strict=True,

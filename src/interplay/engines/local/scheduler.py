@@ -125,7 +125,9 @@ class Scheduler:
         self.running: list[Sequence] = []
         self._prompts: OrderedDict[tuple[int, tuple[int, ...]], CachedPrompt] = OrderedDict()
         self._unfinished: list[CachedPrompt] = []
+        self._left = 0  # tokens of unfinished prompts that are not computed yet
         self._computing: Counter[int] = Counter()  # hashes of the blocks of unfinished prompts
+        self._begun: dict[int, int] = {}  # by hash, the blocks of prompts that began in this step
         self._tries: dict[tuple[tuple[int, ...], ...], LegalTrie] = {}
         self.salts: dict[str | None, int] = {None: 0}
         self.epoch = 0
@@ -158,19 +160,24 @@ class Scheduler:
             self._arrived.popleft()
         self.waiting = sorted(self.waiting, key=lambda w: w.order)
 
-    def admit(self) -> list[Sequence]:
-        """Admit waiting requests in key order while they fit; drop those that nobody waits for any more."""
+    def admit(self, budget: int = 1 << 30) -> list[Sequence]:
+        """Admit waiting requests in key order while they fit; drop those that nobody waits for any more. `budget` is
+        the largest number of prompt tokens that the coming step computes."""
         self.collect()
         self.waiting = [w for w in self.waiting if not w.future.done()]
+        self._begun.clear()
         started: list[Sequence] = []
         later = []
         for i, wait in enumerate(self.waiting):
             hashes = self._hashes(wait)
-            if self._begun_by_another(hashes):
+            # Replies to be scored are computed in one forward pass with their prompts, in which every layer writes all
+            # keys before it reads any. So their prompts can use the blocks that others compute in the same pass.
+            joins = bool(wait.request.forced) and self._left <= budget
+            if self._begun_by_another(hashes, joins):
                 later.append(wait)
                 continue
             fits = len(self.running) + len(started) < self.limit
-            sequence = self._start(wait, hashes) if fits else None
+            sequence = self._start(wait, hashes, joins) if fits else None
             if sequence is None:
                 later += self.waiting[i:]
                 break
@@ -185,15 +192,25 @@ class Scheduler:
         known = (salt, wait.identity) in self._prompts
         return [] if known else self.cache.hashes(wait.identity, salt=salt)
 
-    def _begun_by_another(self, hashes: list[int]) -> bool:
-        """Whether a prompt that is being computed now shares at least two blocks with this one that are not cached yet.
+    def _begun_by_another(self, hashes: list[int], joins: bool) -> bool:
+        """Whether a prompt that is being computed now shares at least two blocks with this one that it cannot use yet.
         Then it pays to wait for them."""
         if not self._computing or not hashes:
             return False
-        known = len(self.cache.match(hashes))
+        known = len(self._usable(hashes, joins))
         return len(hashes) >= known + 2 and all(h in self._computing for h in hashes[known : known + 2])
 
-    def _start(self, wait: Waiting, hashes: list[int]) -> Sequence | None:
+    def _usable(self, hashes: list[int], joins: bool) -> list[int]:
+        """The blocks with the longest beginning of a prompt that are cached or, if it `joins` the prompts that began in
+        this step, computed in this step."""
+        found = self.cache.match(hashes)
+        for h in hashes[len(found) :] if joins else ():
+            if h not in self._begun:
+                break
+            found.append(self._begun[h])
+        return found
+
+    def _start(self, wait: Waiting, hashes: list[int], joins: bool) -> Sequence | None:
         cache, size, request = self.cache, self.cache.block_size, wait.request
         ids = wait.ids
         salt = self.salts[request.adapter]
@@ -203,7 +220,7 @@ class Scheduler:
         own_count = cache.blocks_for(len(request.ids) + request.room) - shared
         if prompt is None:
             # At least the last token is computed again, because its hidden state is needed.
-            found = cache.match(hashes[: (len(ids) - 1) // size])
+            found = self._usable(hashes[: (len(ids) - 1) // size], joins)
             cache.retain(found)
             needed = cache.blocks_for(len(ids)) - len(found)
             if not self._make_room(needed + own_count):
@@ -216,6 +233,9 @@ class Scheduler:
             self._prompts[name] = prompt
             self._unfinished.append(prompt)
             self._computing.update(hashes)
+            self._left += len(ids) - done
+            for h, block in zip(hashes, blocks, strict=False):
+                self._begun.setdefault(h, block)
             self.saved_tokens += prompt.done
         else:
             prompt.users += 1  # so that making room cannot evict it
@@ -271,9 +291,17 @@ class Scheduler:
             budget -= end - prompt.done
         return out
 
+    def scored(self, pieces: list[Piece]) -> list[Sequence]:
+        """The sequences whose replies can be scored together with these pieces: their prompt is in the cache, or will
+        be after the pieces."""
+        ends = {id(piece.prompt): piece.end for piece in pieces}
+        forced = [s for s in self.running if s.request.forced]
+        return [s for s in forced if ends.get(id(s.prompt), s.prompt.done) == len(s.prompt.ids)]
+
     def computed(self, pieces: list[Piece]) -> list[Sequence]:
         """Record that the pieces are in the cache; return the sequences whose prompt is now complete."""
         for piece in pieces:
+            self._left -= piece.end - piece.prompt.done
             piece.prompt.done = piece.end
             if piece.end == len(piece.prompt.ids):
                 self._abandon(piece.prompt)
@@ -316,6 +344,7 @@ class Scheduler:
 
     def _abandon(self, prompt: CachedPrompt) -> None:
         self._unfinished.remove(prompt)
+        self._left -= len(prompt.ids) - prompt.done
         for h in prompt.hashes:
             self._computing[h] -= 1
             if not self._computing[h]:

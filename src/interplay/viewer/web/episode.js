@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { Explanation } from "viewer/explain.js";
 import { Group } from "viewer/group.js";
-import { Advantage, Fault, Long, Messages, Rewards, Role, Tabs, Waiting, html, num, plain, signed, summed } from "viewer/parts.js";
+import { Advantage, Fault, Long, Messages, Rewards, Role, Tabs, Waiting, counted, html, num, plain, signed, summed } from "viewer/parts.js";
 import { adjust, go, link, useKeys } from "viewer/route.js";
 import { useAnswer } from "viewer/store.js";
 import { Tokens } from "viewer/tokens.js";
@@ -95,7 +95,7 @@ export function TurnCard({ turn, run, data, to, most }) {
       ${turn.value !== null && html`<span class="soft">value ${num(turn.value)}</span>`}
       <span class="push"></span>
       ${many > 1 && html`<a href=${to({ view: "tree", turn: turn.id })}>${many} candidates</a>`}
-      ${turn.tokens > 0 && html`<a href=${to({ view: "tokens", turn: turn.id })}>${turn.tokens} tokens</a>`}</footer>
+      ${turn.tokens > 0 && html`<a href=${to({ view: "tokens", turn: turn.id })}>${counted(turn.tokens, "token")}</a>`}</footer>
   </article>`;
 }
 

@@ -1,6 +1,6 @@
 // Evaluations: tables with intervals, and the best and worst games.
 import { useState } from "preact/hooks";
-import { Empty, Interval, Waiting, html, num, percent, plain, signed } from "viewer/parts.js";
+import { Empty, Interval, Waiting, counted, html, num, percent, plain, signed } from "viewer/parts.js";
 import { Episodes } from "viewer/run.js";
 import { useAnswer } from "viewer/store.js";
 
@@ -41,7 +41,7 @@ const Exploitability = ({ found }) => { const rows = Object.entries(found || {})
 function Suite({ found }) {
   const [open, show] = useState(null);
   return html`<h2>interplay eval</h2>
-    <p class="soft">${plain(found.env)}, ${found.split} tasks, ${found.games} for each seed (${found.seeds.join(", ")}), ${found.samples} ${found.samples === 1 ? "game" : "games"} each, temperature ${num(found.temperature)}${found.legal ? ", only legal replies" : ""}.</p>
+    <p class="soft">${plain(found.env)}, ${found.split} tasks, ${found.games} for each seed (${found.seeds.join(", ")}), ${counted(found.samples, "game")} each, temperature ${num(found.temperature)}${found.legal ? ", only legal replies" : ""}.</p>
     <div class="scroll"><table class="list"><thead><tr><th>policy</th><th>against</th><th>seat</th><th colspan="2">success</th><th class="n">score</th><th class="n">illegal</th><th class="n">tokens</th><th class="n">games</th><th></th></tr></thead>
     <tbody>${found.results.map((r, i) => html`<tr><td>${plain(r.policy)}</td><td>${plain(r.opponent)}</td><td>${plain(r.role)}</td>
       <td class="n"><b>${percent(r.win_rate)}</b></td><td><${Interval} value=${r.win_rate} low=${r.win_low} high=${r.win_high} /></td>
@@ -62,7 +62,7 @@ const Points = ({ found }) => found ? html`<b>${points(found.value)}</b> <small 
 
 function Budget({ found }) {
   return html`<h3>One agent with the tokens of the team</h3>
-    <p class="soft">${plain(found.policy)} as ${plain(found.role)}; ${found.tasks.length} tasks. Budget, used and episodes are means per task.</p>
+    <p class="soft">${plain(found.policy)} as ${plain(found.role)}; ${counted(found.tasks.length, "task")}. Budget, used and episodes are means per task.</p>
     <div class="scroll"><table class="list budget"><thead><tr><th>who</th><th class="n">success</th><th class="n">budget</th><th class="n">used</th><th class="n">episodes</th><th class="n">team ahead (95%)</th></tr></thead>
     <tbody>${found.ways.map((w) => html`<tr><td>${plain(w.name)}</td><td class="n"><b>${percent(w.won.value)}</b></td><td class="n">${num(w.budget)}</td><td class="n">${num(w.used)}</td><td class="n">${num(w.episodes)}</td><td class="n"><${Points} found=${w.gap} /></td></tr>`)}</tbody></table></div>`;
 }

@@ -1,7 +1,7 @@
 // Judges: what they said, whether the order changed it, and pairs that a person compares without seeing any score.
 import { useState } from "preact/hooks";
 import { Chart } from "viewer/charts.js";
-import { Empty, Fault, Long, Messages, Waiting, html, num, plain } from "viewer/parts.js";
+import { Empty, Fault, Long, Messages, Waiting, counted, html, num, plain } from "viewer/parts.js";
 import { adjust, useKeys } from "viewer/route.js";
 import { exported, send, useAnswer } from "viewer/store.js";
 
@@ -42,7 +42,7 @@ function Verdicts({ run }) {
   const { data, error } = useAnswer(`run/${run}/verdicts`, {}, run);
   if (!data) return html`<${Waiting} error=${error} />`;
   if (!data.rows.length) return html`<${Empty}>No verdicts are recorded: a gold program or a reward model says no words.<//>`;
-  return html`<p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${j.asked} questions, ${j.both} in both orders, ${j.flipped} changed with the order</span>`)}</p>
+  return html`<p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${counted(j.asked, "question")}, ${j.both} in both orders, ${j.flipped} changed with the order</span>`)}</p>
     ${data.rows.map((row) => html`<article class="turn judge"><header><b>${plain(row.judge)}</b> <span class="soft">${plain(row.episode)}, question ${row.question + 1}</span>${row.flipped && html`<span class="chip warn">changed with the order</span>`}</header>
       <details><summary>what it was asked</summary><${Messages} messages=${row.messages} run=${run} /></details>
       <div class="beside">${row.answers.map((a) => html`<div class="said"><small class="soft">${a.swapped ? "in the other order" : "as shown"}${a.first !== null ? `, ${num(a.first)} for the first` : ""}</small><${Long} text=${a.text} /></div>`)}</div></article>`)}`;

@@ -19,6 +19,7 @@ export function num(value, digits = 3) {
   return text.replaceAll("-", "−");
 }
 export const signed = (value) => (value > 0 ? "+" : "") + num(value);
+export const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 export const percent = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)}%`);
 
 export function ago(seconds) {

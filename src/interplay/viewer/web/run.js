@@ -1,15 +1,15 @@
 // One run: its curves, its episodes, its recipe.
 import { useEffect, useState } from "preact/hooks";
 import { Chart, arranged } from "viewer/charts.js";
-import { Empty, Fault, Role, Search, Smooth, Tabs, Waiting, ago, html, num, plain, signed } from "viewer/parts.js";
+import { Empty, Fault, Role, Search, Smooth, Tabs, Waiting, ago, counted, html, num, plain, signed } from "viewer/parts.js";
 import { adjust, link } from "viewer/route.js";
-import { Progress, flat } from "viewer/runs.js";
+import { Progress, State, flat } from "viewer/runs.js";
 import { exported, useAnswer } from "viewer/store.js";
 
 export function RunHead({ run, about, at, small }) {
   const can = about.can, count = about.episodes;
   return html`${!small && html`<header class="page"><div>
-      <h1>${plain(run)} ${about.live && html`<span class="live">training</span>`}</h1>
+      <h1>${plain(run)} <${State} of=${about} /></h1>
       <p class="soft">${plain(about.env)}, ${plain(about.algorithm)}, ${plain(about.bases.join(", "))}, seed ${about.seed}; written ${ago(about.updated)}</p>
     </div><${Progress} done=${about.step} of=${about.steps} /></header>`}
     <${Tabs} at=${at} tabs=${[
@@ -69,7 +69,7 @@ export function Episodes({ run, about, query, source = "train" }) {
       ${query.task && html`<button class="chip" onClick=${() => set({ task: "" })}>task ${plain(query.task)} ✕</button>`}
       ${Object.keys(asked).length > (source === "train" ? 0 : 1) && html`<button class="link" onClick=${() => adjust(Object.fromEntries(FILTERS.map((k) => [k, ""])))}>clear</button>`}
     </div>`}
-    <p class="soft">${data.total.toLocaleString("en")} ${data.total === 1 ? "episode" : "episodes"}${searching ? `, searched ${data.searched.toLocaleString("en")} of ${data.of.toLocaleString("en")} …` : ""}${data.damaged ? `; ${data.damaged} damaged lines are skipped` : ""}</p>
+    <p class="soft">${counted(data.total, "episode")}${searching ? `, searched ${data.searched.toLocaleString("en")} of ${data.of.toLocaleString("en")} …` : ""}${data.damaged ? `; ${data.damaged} damaged lines are skipped` : ""}</p>
     <${EpisodeTable} rows=${data.rows} run=${run} roles=${about.roles} source=${source} />
     ${!exported && html`<${Pager} page=${Number(query.page || 0)} total=${data.total} size=${data.page_size} />`}
   </section>`;
@@ -115,7 +115,7 @@ export function EpisodeTable({ rows, run, roles, source = "train" }) {
       ${named.map((role) => html`<td class="nowrap"><span class="soft">${plain(row.seats[role] ?? "")}</span> <b class=${row.reward[role] > 0 ? "up" : row.reward[role] < 0 ? "down" : ""}>${row.reward[role] === undefined ? "" : signed(row.reward[role])}</b></td>`)}
       <td class="n">${row.turns}</td><td class="n">${num(row.tokens)}</td>
       <td class="soft end">${plain(row.ended.split("\n").at(-1))}</td>
-      <td class="nowrap">${row.candidates > 1 && html`<span class="chip">${row.candidates} candidates</span>`}${row.tools > 0 && html`<span class="chip">${row.tools} calls</span>`}
+      <td class="nowrap">${row.candidates > 1 && html`<span class="chip">${row.candidates} candidates</span>`}${row.tools > 0 && html`<span class="chip">${counted(row.tools, "call")}</span>`}
         ${row.statuses.filter((s) => s !== "ok").map((s) => html`<span class="chip warn">${s}</span>`)}
         ${row.truncated && html`<span class="chip warn">cut</span>`}${row.error && html`<span class="chip bad" title=${plain(row.error)}>error</span>`}</td>
     </tr>`)}</tbody></table></div>`;

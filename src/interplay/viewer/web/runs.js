@@ -1,7 +1,7 @@
 // The list of runs, and runs beside each other.
 import { useEffect, useState } from "preact/hooks";
 import { Chart, arranged, lastOf } from "viewer/charts.js";
-import { Empty, Search, Smooth, Sparkline, Waiting, ago, html, hue, num, percent, plain } from "viewer/parts.js";
+import { Empty, Search, Smooth, Sparkline, Waiting, ago, counted, html, hue, num, percent, plain } from "viewer/parts.js";
 import { adjust, decoded, go, link, useKeys } from "viewer/route.js";
 import { estimate, meanCurve, sameRecipe, written } from "viewer/seeds.js";
 import { useAnswer } from "viewer/store.js";
@@ -23,7 +23,7 @@ export function Runs({ query }) {
   const shown = data.filter((run) => JSON.stringify([run.key, run.name, run.env, run.algorithm, run.bases]).toLowerCase().includes(wanted.toLowerCase()));
   const toggle = (key) => choose((now) => (now.includes(key) ? now.filter((k) => k !== key) : [...now, key]));
   return html`<main>
-    <header class="page"><div><h1>Runs</h1><p class="soft">${data.length} ${data.length === 1 ? "run." : "runs; choose two or more to compare them."}</p></div>
+    <header class="page"><div><h1>Runs</h1><p class="soft">${counted(data.length, "run")}${data.length === 1 ? "." : "; choose two or more to compare them."}</p></div>
       <div class="tools"><${Search} label="Find a run" value=${wanted} onInput=${find} />
         <a class=${"button " + (chosen.length > 1 ? "" : "off")} href=${chosen.length > 1 ? link(["compare"], { runs: joined(chosen) }) : undefined}>Compare ${chosen.length || ""}</a></div>
     </header>
@@ -32,7 +32,7 @@ export function Runs({ query }) {
       <th></th><th>run</th><th>environment</th><th>algorithm</th><th>model</th><th class="n">seed</th><th>steps</th><th>reward</th><th>wins against</th><th>written</th>
     </tr></thead><tbody>${shown.map((run) => html`<tr key=${run.key}>
       <td><input type="checkbox" aria-label=${`choose ${run.key}`} checked=${chosen.includes(run.key)} onChange=${() => toggle(run.key)} /></td>
-      <td><a class="strong" href=${link(["run", run.key])}>${plain(run.key)}</a>${run.live && html` <span class="live">training</span>`}</td>
+      <td><a class="strong" href=${link(["run", run.key])}>${plain(run.key)}</a> <${State} of=${run} /></td>
       <td>${plain(run.env)}</td><td>${plain(run.algorithm)}</td><td>${plain(run.bases.join(", "))}</td><td class="n">${run.seed}</td>
       <td><${Progress} done=${run.step} of=${run.steps} /></td>
       <td class="nowrap"><${Sparkline} values=${run.curve} /> <b>${num(run.reward)}</b></td>
@@ -42,7 +42,9 @@ export function Runs({ query }) {
   </main>`;
 }
 
-export const Progress = ({ done, of }) => html`<span class="progress" title=${`${done} of ${of} steps`}>
+export const State = ({ of }) => of.state && html`<span class=${of.state === "training" ? "live" : "chip warn"}>${of.state}</span>`;
+
+export const Progress = ({ done, of }) => html`<span class="progress" title=${`${done} of ${counted(of, "step")}`}>
   <i style=${{ width: `${of ? Math.min(100, (100 * done) / of) : 0}%` }}></i><span>${done} / ${of}</span></span>`;
 
 // -- comparing --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // The sampled tokens of a turn, coloured by one of their numbers.
 import { useState } from "preact/hooks";
 import { TurnChoice } from "viewer/group.js";
-import { Empty, Fault, Waiting, diverging, html, num, plain, sequential, signed } from "viewer/parts.js";
+import { Empty, Fault, Waiting, counted, diverging, html, num, plain, sequential, signed } from "viewer/parts.js";
 import { adjust } from "viewer/route.js";
 import { useAnswer } from "viewer/store.js";
 
@@ -38,7 +38,7 @@ function SampleTokens({ sample, n, of, measure, prompt }) {
   const paint = (v) => (v === null || v === undefined ? "transparent" : measure.signed ? diverging(v, most) : sequential(high > low ? (v - low) / (high - low) : 0.5));
   const total = sample.logprobs.reduce((a, b) => a + (b ?? 0), 0);
   return html`<article class="sample">
-    <header class="soft">${of > 1 ? `call ${n + 1} of ${of}${sample.tool ? `, ${plain(sample.tool)}` : ""}; ` : ""}${sample.ids.length} tokens after a prompt of ${sample.prompt_length}; probability ${num(Math.exp(total))}, temperature ${num(sample.temperature)}${sample.restricted ? `, restricted to ${sample.restricted} replies` : ""}${some.length ? `; ${measure.name} ${low === high ? num(low) : `${num(low)} to ${num(high)}`}` : ""}</header>
+    <header class="soft">${of > 1 ? `call ${n + 1} of ${of}${sample.tool ? `, ${plain(sample.tool)}` : ""}; ` : ""}${counted(sample.ids.length, "token")} after a prompt of ${sample.prompt_length}; probability ${num(Math.exp(total))}, temperature ${num(sample.temperature)}${sample.restricted ? `, restricted to ${sample.restricted} replies` : ""}${some.length ? `; ${measure.name} ${low === high ? num(low) : `${num(low)} to ${num(high)}`}` : ""}</header>
     ${sample.missing && html`<${Fault} text=${sample.missing} />`}
     ${prompt && html`<div class="tokens prompt">${sample.prompt_length > sample.prompt.length && "… "}${sample.prompt.map((text) => html`<span>${visible(text)}</span>`)}</div>`}
     <div class="tokens" onMouseLeave=${() => hover(null)}>${sample.ids.map((id, i) => html`<span key=${i} class=${over === i ? "over" : ""} style=${{ background: paint(values[i]) }} tabindex="0" onMouseEnter=${() => hover(i)} onFocus=${() => hover(i)}>${visible(sample.texts[i])}</span>`)}</div>

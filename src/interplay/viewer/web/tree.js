@@ -1,5 +1,5 @@
 // The candidates of each decision, from left to right; the kept line runs through them.
-import { Advantage, Empty, Long, Rewards, diverging, hue, html, num, plain, signed } from "viewer/parts.js";
+import { Advantage, Empty, Long, Rewards, counted, diverging, hue, html, num, plain, signed } from "viewer/parts.js";
 import { adjust } from "viewer/route.js";
 
 const WIDE = 148, TALL = 40, GAP = 46, TOP = 34;
@@ -51,7 +51,7 @@ function Candidate({ turn, data, to, most }) {
     <p>${turn.outlook !== null && html`return <b>${num(turn.outlook)}</b> `}<${Advantage} value=${turn.advantage} most=${most} onClick=${() => adjust({ explain: turn.id })} /> <${Rewards} rows=${turn.rewards} /></p>
     <p><a href=${to({ view: "tokens", turn: turn.id })}>tokens</a> · <a href=${to({ view: "group", turn: turn.id })}>group</a></p>
     <details open><summary>before the decision</summary><pre class="state">${plain(turn.state)}</pre></details>
-    ${plays.size > 0 ? html`<h4>${plays.size} ${plays.size === 1 ? "playout" : "playouts"}</h4><ul class="playouts">${[...plays.values()].map((play) => html`<li>${play.map((t) => html`<span class="soft">${plain(t.role)}</span> ${short(t.text, 16)} `)}
+    ${plays.size > 0 ? html`<h4>${counted(plays.size, "playout")}</h4><ul class="playouts">${[...plays.values()].map((play) => html`<li>${play.map((t) => html`<span class="soft">${plain(t.role)}</span> ${short(t.text, 16)} `)}
       ${play.flatMap((t) => t.rewards).filter((r) => r[2] !== null).map((r) => html`<span class=${"reward " + (r[2] > 0 ? "up" : "down")}>${plain(r[0])} ${plain(r[1] || "team")} ${signed(r[2])}</span>`)}</li>`)}</ul>`
       : data.playouts.length === 0 && turn.outlook !== null && html`<p class="soft">Playouts are recorded with records.playouts = true.</p>`}
     ${data.playouts_left_out > 0 && html`<p class="soft">${data.playouts_left_out} turns of playouts are not shown.</p>`}
