@@ -76,9 +76,9 @@ studies in `recipes/results/experiment` and writes this page from their run fold
 - Learning rates were not tuned for each arm.
 - A first version of Plan-Path, Sudoku and Sokoban had no KL penalty, standardised advantages and 32 tasks a step. Two
   runs of Plan-Path with it, on one H200, did not learn. After 100 steps all replies of one agent to a board were the
-  same letter, so that they earned the same. The pair (31 steps) went from 3.5 to 2.3% of the test levels, and half of its
-  replies were cut off. These studies now have a KL penalty, plain advantages and 128 tasks a step, and have not been
-  run again.
+  same letter, so that they earned the same. The pair (31 steps) went from 3.5 to 2.3% of the test levels, and half of
+  its replies were cut off. These studies now have a KL penalty, plain advantages and 128 tasks a step, and have not
+  been run again.
 - The run folders, without weights and episodes, are in `benchmarks/results.tar.gz`. This command makes the page from
   them: `python benchmarks/results.py --unpack benchmarks/results.tar.gz --markdown docs/results.md`
 
