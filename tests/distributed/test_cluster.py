@@ -6,12 +6,13 @@ import io
 import json
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fleets import RECIPE, Watched, assert_nothing_lost, measured, play
+from fleets import EPISODES, RECIPE, Watched, assert_nothing_lost, measured, play
 from rich.console import Console
 from runs import make
 from safetensors.torch import load_file
@@ -21,7 +22,9 @@ from interplay.config import parse
 from interplay.distributed.layout import layout
 from interplay.distributed.worker import RolloutWorker
 from interplay.errors import ConfigError
+from interplay.rollout.records import read
 from interplay.rollout.resolve import resolve
+from interplay.types import Episode
 
 WORKERS = "cluster.rollout_workers="
 
@@ -54,14 +57,46 @@ def test_one_worker_gives_the_bits_of_a_run_without_one_also_when_it_is_killed(t
 
 @pytest.mark.slow
 def test_two_workers_play_the_same_tasks_with_the_same_seeds_and_may_run_ahead(tmp_path: Path, nodes: Any) -> None:
+    """Compared with a run without workers: tasks and seeds are equal, and the log-probs of equal replies to equal
+    prompts differ by at most 1e-5, because rounding depends on the batch. Later weights contain this difference too, so
+    only replies that were sampled with the first weights are compared. A run that may run ahead trains on the tasks in
+    the order in which they end."""
+    trainer = make(tmp_path / "alone", RECIPE, "train.steps=2")
+    trainer.train()
+    trainer.close()
     play(tmp_path / "two", RECIPE, f"{WORKERS}2", "train.steps=2")
-    play(tmp_path / "again", RECIPE, f"{WORKERS}2", "train.steps=2", "stream.max_staleness=1")
-    for folder in ("two", "again"):
+    play(tmp_path / "ahead", RECIPE, f"{WORKERS}2", "train.steps=2", "stream.max_staleness=1")
+    alone, two, ahead = (played(tmp_path / name) for name in ("alone", "two", "ahead"))
+    assert two.keys() == alone.keys() and len(alone) == 2 * EPISODES
+    assert assert_same(two, alone) == assert_same(alone, alone) > EPISODES
+    assert assert_same(ahead, alone) > 0
+    for folder in ("two", "ahead"):
         assert_nothing_lost(tmp_path / folder, steps=2)
         last = [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()][-1]
         shares = [v for k, v in last.items() if k.startswith(("cluster/idle/", "cluster/engine_idle/"))]
         assert len(shares) == 5 and all(0 <= share <= 1 for share in shares)  # two workers and the learner
         assert last["cluster/update_seconds"] > 0 and last["cluster/update_seconds_per_gb"] > 0
+
+
+def played(folder: Path) -> dict[str, Episode]:
+    """The recorded episodes by their ids."""
+    return {record.episode.id: record.episode for record in read(folder / "episodes.jsonl")}
+
+
+def assert_same(found: Mapping[str, Episode], expected: Mapping[str, Episode]) -> int:
+    """Compare the episodes that both have; return how many tokens were compared."""
+    tokens = 0
+    for name in found.keys() & expected.keys():
+        one, other = found[name], expected[name]
+        assert (one.task, one.replica, one.seats) == (other.task, other.replica, other.seats)
+        mine, theirs = ([s for turn in e.turns for s in turn.samples] for e in (one, other))
+        if any(version for sample in (*mine, *theirs) for version in sample.versions):
+            continue
+        for a, b in zip(mine, theirs, strict=True):
+            assert (a.prompt, a.action) == (b.prompt, b.action)
+            assert a.logprobs == pytest.approx(b.logprobs, rel=0, abs=1e-5)
+            tokens += len(a.logprobs)
+    return tokens
 
 
 @pytest.mark.slow
