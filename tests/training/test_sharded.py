@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,8 @@ def test_a_killed_rank_costs_a_restart_and_nothing_else(tmp_path: Path, caplog: 
     assert session.run() and session.kills == 1
     assert caplog.text.count("of the learner has ended (killed by signal 9). All 2 ranks") == 1
     assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+    times = [json.loads(line)["time"] for line in (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()]
+    assert max(b - a for a, b in pairwise(times)) < 60.0  # seconds in which the ranks must have started again
     whole = weights(tmp_path / "whole", 3)
     assert all(torch.equal(whole[name], found) for name, found in weights(tmp_path / "killed", 3).items())
 
