@@ -122,6 +122,7 @@ def test_after_a_failed_update_the_engine_takes_no_requests(
     fake.failing.add("/update_weights_from_disk")
     with pytest.raises(EngineLost, match="an update of the weights to version 7 failed, and the engine was given up"):
         engine.update(7, model)
+    assert fake.calls[-1][0] == "/continue_generation"  # the server is somebody else's, who may use it too
     with pytest.raises(EngineError, match="was given up"):
         ask(engine, request())
 
