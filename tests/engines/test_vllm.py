@@ -331,6 +331,33 @@ def test_a_server_is_started_with_logprobs_of_what_is_drawn_and_room_for_two_ver
         arguments(section, "float32", [1024], cpu=True)
 
 
+def test_options_cannot_replace_what_a_run_sets_for_its_server() -> None:
+    """Otherwise the last one on the command line would win, and log-probs could be those of another distribution."""
+    section = EngineSection(kind="vllm", context=512, tensor_parallel=2)
+    said = arguments(section, "bfloat16", [4], cpu=False)
+    flags = [part for part in said if part.startswith("--")]
+    assert len(flags) > 10
+    for option in (*flags, "--override-generation-config={}", "--max_model_len=9", "--port", "-tp"):
+        with pytest.raises(ConfigError, match=rf"engine.options has '{option}', which the run sets itself; expected "):
+            EngineSection(kind="vllm", options=["--enforce-eager", option])
+    with pytest.raises(ConfigError, match=r"'--max-model-len', which the run sets itself; expected engine.context"):
+        EngineSection(kind="vllm", options=["--max-model-len", "64"])
+
+
+def test_an_option_that_vllm_does_not_know_is_an_error_with_vllms_own_words(tmp_path: Path) -> None:
+    python = stand_in(tmp_path, 'for last; do :; done; echo "error: unrecognized arguments: $last"; exit 2')
+    section = EngineSection(kind="vllm", python=python, options=["--enforce-egaer"])
+    with pytest.raises(EngineError, match=r"check engine.python and engine.options[^$]*arguments: --enforce-egaer"):
+        VllmServer(section, "model", "float32", [], cpu=True)
+
+
+@pytest.mark.parametrize("cut", ["top_k=5", "top_p=0.9", "min_p=0.1", "min_tokens=4"])
+def test_a_recipe_cannot_ask_for_what_the_learner_cannot_rebuild(cut: str) -> None:
+    """[sampling] is about trainable seats."""
+    with pytest.raises(ConfigError, match=rf"unknown key '{cut.partition('=')[0]}' in .sampling."):
+        parse(RECIPE, [f"sampling.{cut}"])
+
+
 def test_an_interpreter_without_vllm_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"has no vLLM; install vllm .* and set engine.python"):
         VllmServer(EngineSection(kind="vllm"), "model", "float32", [], cpu=True)
