@@ -6,6 +6,8 @@ import io
 import json
 import os
 import signal
+import stat
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,12 @@ from runs import make
 from safetensors.torch import load_file
 
 from interplay.cli.layout import show_layout
+from interplay.cli.session import Session
 from interplay.config import parse
+from interplay.distributed import cluster, rank_actors
+from interplay.distributed.engine_actor import EngineActor
 from interplay.distributed.layout import layout
+from interplay.distributed.rank_actors import RankActor
 from interplay.distributed.worker import RolloutWorker
 from interplay.errors import ConfigError
 from interplay.rollout.records import read
@@ -112,6 +118,61 @@ def test_a_lost_node_costs_a_worker_and_no_episode(tmp_path: Path, nodes: Any) -
 
     assert play(tmp_path, RECIPE, f"{WORKERS}2", fleet=Losing).lost == 1
     assert_nothing_lost(tmp_path)
+
+
+def watched(kind: type[Any], folder: Path, noted: Path) -> type[Any]:
+    """An actor that notes what it opens for writing, creates, renames or removes in `folder`: what Python does by an
+    audit hook, what safetensors does by a wrapper, and what other code creates is writable for its group."""
+    inside, notes = str(folder.resolve()), str(noted)
+
+    class Watching(kind):  # type: ignore[misc]
+        def __init__(self, *given: Any) -> None:
+            import safetensors.torch
+
+            def note(what: str, *paths: Any) -> None:
+                if any(os.path.realpath(str(path)).startswith(inside) for path in paths):
+                    with open(notes, "a") as file:
+                        file.write(f"{kind.__name__} {what} {paths}\n")
+
+            def hook(event: str, found: tuple[Any, ...]) -> None:
+                if event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink"):
+                    note(event, *found[:2])
+                elif event == "open" and isinstance(found[2], int) and found[2] & (os.O_WRONLY | os.O_RDWR):
+                    note(event, found[0])
+
+            def save(tensors: Any, path: Any, **rest: Any) -> None:
+                note("safetensors", path)
+                written(tensors, path, **rest)
+
+            written = safetensors.torch.serialize_file
+            safetensors.torch.serialize_file = save
+            sys.addaudithook(hook)
+            os.umask(0o002)
+            super().__init__(*given)
+
+    return Watching
+
+
+@pytest.mark.slow
+def test_only_the_process_of_the_run_writes_the_run_folder(
+    tmp_path: Path, nodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker, an engine apart and a rank of the learner are given the run folder to read, and write nothing there."""
+    folder, noted = tmp_path / "run", tmp_path / "noted.txt"
+    folder.mkdir()
+    for module, kind in ((cluster, RolloutWorker), (cluster, EngineActor), (rank_actors, RankActor)):
+        monkeypatch.setattr(module, kind.__name__, watched(kind, folder, noted))
+    plan = resolve(parse(RECIPE, [f"{WORKERS}1", "cluster.worker_cpus=0", "cluster.engines=1", "train.shard=fsdp"]))
+    before = os.umask(0o022)
+    try:
+        session = Session(Console(file=io.StringIO()), plan, folder)
+        assert session.run()
+    finally:
+        os.umask(before)
+    assert_nothing_lost(folder)
+    assert not noted.exists(), noted.read_text()
+    files = [path for path in folder.rglob("*") if not path.is_symlink()]
+    assert len(files) > 10 and not [path for path in files if path.stat().st_mode & stat.S_IWGRP]
 
 
 @pytest.mark.parametrize(
