@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
+import fleets
 import pytest
 
 from interplay.distributed.connection import package
@@ -31,6 +33,12 @@ def nodes() -> Iterator[Any]:
     yield made
     ray.shutdown()
     made.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def began() -> None:
+    """Made after the cluster, which is there for all tests of a file."""
+    fleets.BEGAN[0] = time.time()
 
 
 def _end(number: int, frame: FrameType | None) -> None:

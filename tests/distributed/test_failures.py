@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import ONE_WORKER, RECIPE, Watched, assert_nothing_lost, measured, play
+from fleets import ONE_WORKER, RECIPE, Hurried, Watched, assert_nothing_lost, measured, play
 from rich.console import Console
 from runs import make, rows
 from vllm_fake import fake_vllm
@@ -69,26 +69,22 @@ def test_an_engine_samples_on_a_vllm_server_and_ends_when_an_update_fails(nodes:
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path, nodes: Any) -> None:
-    class Stopping(Watched):
-        """The worker is stopped, not ended: it takes neither episodes nor weights. The next call has 5 seconds; the
-        worker that takes its place may need longer to start."""
-
-        hurry = False
+def test_a_worker_that_hangs_during_an_update_is_replaced(
+    tmp_path: Path, nodes: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Stopping(Hurried):
+        """The worker is stopped, not ended: it takes neither episodes nor weights."""
 
         async def sync(self) -> None:
             await super().sync()
             if self.updates == 2:
                 os.kill(await self.workers[0].pid.remote(), signal.SIGSTOP)
-                self.hurry = True
+                self.hurry(5.0)
                 await super().sync()
-
-        async def _limited(self, call: Any) -> Any:
-            limit, self.hurry = (5.0 if self.hurry else self.section.worker_timeout), False
-            return await asyncio.wait_for(asyncio.ensure_future(call), limit)
 
     fleet = play(tmp_path, ONE_WORKER, fleet=Stopping)
     assert fleet.crew.lost == 1
+    assert "no answer within 5 s (cluster.worker_timeout)" in caplog.text and 5.0 <= fleet.waited < 20.0
     assert_nothing_lost(tmp_path)
 
 

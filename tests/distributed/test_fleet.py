@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import fleets
 import pytest
-from fleets import RECIPE, Watched, assert_nothing_lost
+from fleets import RECIPE, AnyFleet, Hurried, Watched, assert_nothing_lost
 from runs import make
 
 from interplay.distributed import cluster, engine_actor
 from interplay.distributed.cluster import RolloutFleet
+from interplay.errors import GuardError
 
 # The actors of the stand-in compute in the order in which threads end, so nothing here is bit-identical.
 DATA = {
@@ -58,7 +61,7 @@ class FakeRay:
         return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *given: Handle(kind(*given))))
 
     def put(self, what: Any) -> Any:
-        return what
+        return copy.deepcopy(what)  # as Ray's object store holds what it was given at that moment
 
     def kill(self, handle: Handle) -> None:
         handle.dead = True
@@ -72,7 +75,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     return made
 
 
-def play(folder: Path, fleet: type[RolloutFleet], *overrides: str) -> RolloutFleet:
+def play(folder: Path, fleet: type[AnyFleet], *overrides: str) -> AnyFleet:
     made = fleets.play(folder, DATA, *overrides, fleet=fleet)
     assert_nothing_lost(folder, steps=2)
     return made
@@ -96,22 +99,46 @@ def test_lost_engines_and_workers_are_replaced_and_no_episode_is_lost(
     assert fleet.metrics()["cluster/engines_lost"] == engines
 
 
-def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path) -> None:
-    class Hanging(RolloutFleet):
-        updates = 0
+@pytest.mark.parametrize("policy", ["full weights", "adapter"])
+@pytest.mark.parametrize("who", ["rollout worker", "engine"])
+def test_the_probe_finds_an_update_that_one_of_several_engines_did_not_get(
+    tmp_path: Path, who: str, policy: str
+) -> None:
+    """The second one is given the version of the new weights, with the tensors of the start. The run stops before
+    anything is sampled from them."""
 
+    class Losing(Watched):
+        async def _load(self, index: int, sampler: Any) -> None:
+            self.first = self._weights if self.updates == 0 else self.first
+            newest = self._weights
+            if index == 1 and self.updates == 1:
+                self._weights = {name: replace(self.first[name], version=new.version) for name, new in newest.items()}
+            try:
+                await super()._load(index, sampler)
+            finally:
+                self._weights = newest
+
+    shape = ("cluster.rollout_workers=2", "cluster.engines=0") if who == "rollout worker" else ()
+    trainer = make(tmp_path, DATA, *shape, *(("policies.player.adapter={rank=2}",) if policy == "adapter" else ()))
+    trainer.make_fleet = Losing
+    with pytest.raises(GuardError, match=rf"policy 'player': after the update {who} 1's log-probs differ from the"):
+        trainer.train()
+    trainer.close()
+    assert trainer.step_index == 1 and isinstance(trainer.fleet, Losing) and trainer.fleet.lost == 0
+
+
+def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Hanging(Hurried):
         async def sync(self) -> None:
-            self.updates += 1
-            self.workers[0].hangs = self.updates == 2
+            if self.updates == 1:
+                self.workers[0].hangs = True
+                self.hurry(0.2)
             await super().sync()
-
-        async def _limited(self, call: Any) -> Any:
-            """Nobody waits long for the worker that hangs; the others may be slow on a busy machine."""
-            limit = 0.1 if self.workers[0].hangs else self.section.worker_timeout
-            return await asyncio.wait_for(asyncio.ensure_future(call), limit)
 
     fleet = play(tmp_path, Hanging, "cluster.engines=0")
     assert fleet.crew.lost == 1
+    assert "rollout worker 0 was lost (no answer within 0.2 s (cluster.worker_timeout))" in caplog.text
+    assert 0.2 <= fleet.waited < 10.0
 
 
 def test_a_signal_during_an_update_ends_the_run_with_a_checkpoint(tmp_path: Path) -> None:
@@ -135,25 +162,22 @@ def test_a_signal_during_an_update_ends_the_run_with_a_checkpoint(tmp_path: Path
 
 @pytest.mark.parametrize("who", ["workers", "engines"])
 def test_a_worker_or_an_engine_that_hangs_while_it_plays_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, who: str
 ) -> None:
     """Nobody else would notice: an episode may take long, so the call that plays it has no time limit."""
 
-    class Hanging(Watched):
+    class Hanging(Hurried):
         async def sync(self) -> None:
             await super().sync()
             if self.updates == 2:
                 actor = self.workers[0] if who == "workers" else self.engines.actors[0]
                 actor.hangs = True
                 monkeypatch.setattr(cluster, "_LOOK_EVERY", 0.1)
-
-        async def _is_alive(self, actor: Any) -> None:
-            """Nobody waits long for the one that hangs; the others may be slow on a busy machine."""
-            limit = 0.1 if actor.hangs else self.section.worker_timeout
-            await asyncio.wait_for(actor.pid.remote(), limit)
+                self.hurry(0.2)
 
     fleet = play(tmp_path, Hanging, "cluster.engines=1")
     assert (fleet.crew.lost, fleet.engines.lost) == ((1, 0) if who == "workers" else (0, 1))
+    assert "no answer within 0.2 s (cluster.worker_timeout)" in caplog.text and 0.2 <= fleet.waited < 10.0
 
 
 def test_an_actor_that_is_always_lost_ends_the_run_with_a_sentence(tmp_path: Path) -> None:

@@ -10,19 +10,23 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
+from runs import make, rows
+from transformers import AutoModelForCausalLM
 from vllm_fake import Fake, serving
 
 from interplay.config import parse
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.served import Timeouts
 from interplay.engines.sglang import SglangEngine
-from interplay.errors import ConfigError, EngineError, EngineLost
+from interplay.errors import ConfigError, EngineError, EngineLost, GuardError
 from interplay.models.adapter import Adapter
 from interplay.models.load import Loaded, load
 from interplay.models.locate import locate
@@ -118,6 +122,7 @@ def test_after_a_failed_update_the_engine_takes_no_requests(
     fake.failing.add("/update_weights_from_disk")
     with pytest.raises(EngineLost, match="an update of the weights to version 7 failed, and the engine was given up"):
         engine.update(7, model)
+    assert fake.calls[-1][0] == "/continue_generation"  # the server is somebody else's, who may use it too
     with pytest.raises(EngineError, match="was given up"):
         ask(engine, request())
 
@@ -155,6 +160,84 @@ def test_settings_that_do_not_fit_sglang_are_refused() -> None:
         parse({**RECIPE, "engine": {**served, "transfer": "gloo"}})
     with pytest.raises(ConfigError, match=r"sampling.legal is true with engine.kind = 'sglang'"):
         resolve(parse({**RECIPE, "engine": served, "sampling": {"legal": True}}))
+
+
+@dataclass
+class SglangWithWeights(FakeSglang):
+    """Computes its replies with a model. If `lost`, it confirms an update and keeps the weights that it has."""
+
+    folder: str = ""
+    lost: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.model = AutoModelForCausalLM.from_pretrained(self.folder)
+
+    def did(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path == "/update_weights_from_disk" and not self.lost:
+            with self.lock:
+                self.model = AutoModelForCausalLM.from_pretrained(body["model_path"])
+        return super().did(path, body)
+
+    @torch.no_grad()
+    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        asked, start, settings = body["input_ids"], body["logprob_start_len"], body["sampling_params"]
+        dice = torch.Generator().manual_seed(settings.get("sampling_seed", 0) % 2**63)
+        reply: list[list[Any]] = []
+        with self.lock:
+            known = self.model(torch.tensor([asked])).logits[0].log_softmax(-1)
+            while len(reply) < settings["max_new_tokens"]:
+                ids = [*asked, *(token for _, token, _ in reply)]
+                logits = self.model(torch.tensor([ids])).logits[0, -1] / settings["temperature"]
+                token = int(torch.multinomial(logits.softmax(-1), 1, generator=dice))
+                reply.append([float(logits.log_softmax(-1)[token]), token, None])
+                if token in settings.get("stop_token_ids", ()):
+                    break
+        ended = reply[-1][1] in settings.get("stop_token_ids", ())
+        told: dict[str, Any] = {"id": "r", "finish_reason": {"type": "stop" if ended else "length"}}
+        told |= {"output_token_logprobs": reply, "input_token_logprobs": []}
+        if start >= 0:
+            rest = [[float(known[i - 1, asked[i]]), asked[i], None] for i in range(start + 1, len(asked))]
+            told["input_token_logprobs"] = [[None, asked[start], None], *rest]
+        return {"text": "", "output_ids": [token for _, token, _ in reply], "meta_info": told}
+
+
+TEAMS = Path(__file__).parents[1] / "envs" / "programs" / "teams"
+# Its reward is the length of what was said, so that random replies earn different rewards.
+PROGRAM = {"coroutine": "small_teams:two", "reward": "small_teams:length", "roles": ["planner", "solver"]}
+RUN: dict[str, Any] = {
+    "name": "sglang",
+    "env": {"name": "program", **PROGRAM},
+    "policies": {"player": {"base": "tiny-16x1"}},
+    "seats": {"planner": "player", "solver": "player"},
+    "algorithm": {"name": "grpo", "group": 4},
+    "sampling": {"max_tokens": 4},
+    "rollout": {"tasks": 2},
+    "train": {"steps": 1, "lr": 1e-2},
+    "eval": {"opponents": ["team"], "success": "score", "before": False, "after": False},
+    "records": {"tensorboard": "off"},
+}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_probe_finds_an_update_that_the_server_confirmed_and_did_not_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """A run with a server that computes with real weights, of which only the protocol is SGLang's."""
+    monkeypatch.syspath_prepend(str(TEAMS))
+    made = SglangWithWeights(paths=PATHS, context=256, folder=str(locate("tiny-16x1", 0)), lost=lost)
+    with serving(made) as fake:
+        trainer = make(tmp_path, RUN, f"engine={{kind='sglang', url='{fake.url}', concurrency=4}}")
+        try:
+            if lost:
+                with pytest.raises(GuardError, match="The engine does not use the weights that were trained"):
+                    trainer.train()
+            else:
+                trainer.train()
+                (row,) = rows(tmp_path)
+                assert row["player/probe"] < 1e-4 and row["player/gap"] < 1e-4
+        finally:
+            trainer.close()
 
 
 @pytest.mark.skipif(not FOLDER, reason="INTERPLAY_SGLANG names no folder with SGLang (make test-sglang)")

@@ -17,7 +17,7 @@ import torch
 from vllm_fake import PATHS_0_25, Fake, fake_vllm
 
 from interplay.config import EngineSection, parse
-from interplay.engines.delivery import Delivery, delivery_of
+from interplay.engines.delivery import Delivery, FolderDelivery, delivery_of
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.served import Timeouts
 from interplay.engines.vllm import VllmEngine
@@ -153,6 +153,7 @@ def test_after_a_failed_update_the_engine_takes_no_requests(connect: Connect, mo
     fake.failing.add(broken)
     with pytest.raises(EngineLost, match=rf"version 7 failed, .*answered {broken} with status 500.*on purpose"):
         engine.update(7, model)
+    assert fake.calls[-1][0] == "/resume"  # somebody else has started this server, and may use it too
     fake.failing.clear()
     for again in (lambda: ask(engine, request()), lambda: engine.update(8, model), engine.flush):
         with pytest.raises(EngineError, match=r"the engine was given up"):
@@ -167,8 +168,29 @@ def test_without_in_flight_an_update_waits_for_the_replies_that_are_being_sample
     assert fake.calls[0][:2] == ("/pause", {"mode": "wait"}) and fake.calls[-1][0] == "/resume"
 
 
+class Broken(FolderDelivery):
+    async def send(self, rpc: Any, ready: Any) -> None:
+        raise ZeroDivisionError("a mistake in this program")
+
+
+def test_a_server_of_somebody_else_goes_on_whatever_ended_the_update_and_ours_is_stopped(model: Loaded) -> None:
+    for server in (None, Ended()):
+        with fake_vllm() as fake:
+            given: Any = server
+            engine = VllmEngine(fake.url, 100, Timeouts(60.0, 60.0), 8, given, Broken())
+            with pytest.raises(ZeroDivisionError):
+                engine.update(7, model)
+            assert [path for path, _, _ in fake.calls] == ["/pause", *([] if server else ["/resume"])]
+            assert server is None or server.closed
+            with pytest.raises(EngineLost, match="version 7 failed, and the engine was given up: a mistake"):
+                ask(engine, request())
+            engine.close()
+
+
 class Ended:
     """Stands for a server's process that has ended."""
+
+    closed = False
 
     def ends_within(self, seconds: float) -> bool:
         return True
@@ -177,7 +199,7 @@ class Ended:
         return "out of memory"
 
     def close(self) -> None:
-        pass
+        self.closed = True
 
 
 def test_requests_to_a_server_that_has_ended_fail_with_the_end_of_its_log() -> None:
@@ -209,6 +231,7 @@ def test_an_update_that_hangs_is_given_up_and_so_are_the_replies_that_wait_for_i
             await asyncio.to_thread(engine.update, 1, model)
         with pytest.raises(EngineError, match=r"the engine was given up"):
             await asked
+        assert fake.calls[-1][0] == "/resume"
 
     began = time.monotonic()
     asyncio.run(across())
@@ -306,6 +329,33 @@ def test_a_server_is_started_with_logprobs_of_what_is_drawn_and_room_for_two_ver
     assert "lora" not in " ".join(arguments(section, "float32", [], cpu=True))
     with pytest.raises(EngineError, match="rank 1024; vLLM takes at most 512"):
         arguments(section, "float32", [1024], cpu=True)
+
+
+def test_options_cannot_replace_what_a_run_sets_for_its_server() -> None:
+    """Otherwise the last one on the command line would win, and log-probs could be those of another distribution."""
+    section = EngineSection(kind="vllm", context=512, tensor_parallel=2)
+    said = arguments(section, "bfloat16", [4], cpu=False)
+    flags = [part for part in said if part.startswith("--")]
+    assert len(flags) > 10
+    for option in (*flags, "--override-generation-config={}", "--max_model_len=9", "--port", "-tp"):
+        with pytest.raises(ConfigError, match=rf"engine.options has '{option}', which the run sets itself; expected "):
+            EngineSection(kind="vllm", options=["--enforce-eager", option])
+    with pytest.raises(ConfigError, match=r"'--max-model-len', which the run sets itself; expected engine.context"):
+        EngineSection(kind="vllm", options=["--max-model-len", "64"])
+
+
+def test_an_option_that_vllm_does_not_know_is_an_error_with_vllms_own_words(tmp_path: Path) -> None:
+    python = stand_in(tmp_path, 'for last; do :; done; echo "error: unrecognized arguments: $last"; exit 2')
+    section = EngineSection(kind="vllm", python=python, options=["--enforce-egaer"])
+    with pytest.raises(EngineError, match=r"check engine.python and engine.options[^$]*arguments: --enforce-egaer"):
+        VllmServer(section, "model", "float32", [], cpu=True)
+
+
+@pytest.mark.parametrize("cut", ["top_k=5", "top_p=0.9", "min_p=0.1", "min_tokens=4"])
+def test_a_recipe_cannot_ask_for_what_the_learner_cannot_rebuild(cut: str) -> None:
+    """[sampling] is about trainable seats."""
+    with pytest.raises(ConfigError, match=rf"unknown key '{cut.partition('=')[0]}' in .sampling."):
+        parse(RECIPE, [f"sampling.{cut}"])
 
 
 def test_an_interpreter_without_vllm_is_refused() -> None:

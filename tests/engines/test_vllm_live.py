@@ -356,6 +356,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_a_new_server_when_the_old_one_is
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
     assert all(line["player/probe"] < CLOSE and line["episodes_failed"] == 0 for line in lines)
+    assert lines[1]["time"] - lines[0]["time"] < 180.0  # in which the only server starts again
 
 
 def test_a_failed_update_gives_the_engine_up_and_never_leaves_it_paused(engine: VllmEngine) -> None:

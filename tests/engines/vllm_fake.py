@@ -28,6 +28,7 @@ class Fake:
     reply: tuple[int, ...] = (11, 12, 13)
     spans: list[dict[str, Any]] | None = None  # weight_versions of a reply; None: the server has no such field
     reason: str = "stop"
+    context: int = 64  # tokens
     calls: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
     hold: dict[str, threading.Event] = field(default_factory=dict)
     failing: set[str] = field(default_factory=set)
@@ -35,6 +36,10 @@ class Fake:
 
     def asked(self, path: str) -> list[dict[str, Any]]:
         return [body for name, _, body in list(self.calls) if name == path]
+
+    def did(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request that is not for a reply."""
+        return {"status": "ok"}
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         content = [
@@ -62,7 +67,7 @@ class FakeHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/v1/models":
-            self.give(200, {"object": "list", "data": [{"id": "base", "max_model_len": 64}]})
+            self.give(200, {"object": "list", "data": [{"id": "base", "max_model_len": self.fake.context}]})
         elif self.path == "/openapi.json":
             self.give(200, {"paths": {path: {} for path in self.fake.paths}})
         else:
@@ -80,7 +85,8 @@ class FakeHandler(BaseHTTPRequestHandler):
         elif where.path not in self.fake.paths:
             self.give(404, {"detail": "Not Found"})
         else:
-            self.give(200, self.fake.answer(body) if where.path == self.fake.replies_at else {"status": "ok"})
+            reply = where.path == self.fake.replies_at
+            self.give(200, self.fake.answer(body) if reply else self.fake.did(where.path, body))
 
     def give(self, status: int, data: dict[str, Any]) -> None:
         text = json.dumps(data).encode()

@@ -20,6 +20,7 @@ from interplay.rollout import records
 from interplay.rollout.resolve import resolve
 from interplay.training.judges import content_of
 from interplay.training.preference import Better, Fitting, RewardModel, load_reward_model
+from interplay.training.probe import scores
 from interplay.types import Message, Task
 
 SMALL: dict[str, Any] = {
@@ -430,13 +431,16 @@ class Elsewhere:
     """Rollout workers without another process: episodes are copied as if they came from one."""
 
     def __init__(self, state: Any) -> None:
-        self.runner = state.runner
+        self.runner, self.members = state.runner, state.team.members
 
     async def episode(self, task: Task, replica: int, seated: Any) -> Any:
         return pickle.loads(pickle.dumps(await self.runner.episode(task, replica, seated)))
 
     async def sync(self) -> None:
         pass
+
+    async def score(self, policy: str, samples: Any) -> dict[str, Any]:
+        return {"the run": await scores(self.members[policy], samples)}
 
     def metrics(self) -> dict[str, float]:
         return {}
@@ -453,8 +457,12 @@ def test_episodes_of_rollout_workers_are_judged_like_those_of_the_run(tmp_path: 
         trainer.make_fleet = Elsewhere if name == "elsewhere" else None
         trainer.train()
         trainer.close()
-        apart = ("prompt_tokens_saved", "cluster/idle/learner")
-        found.append([{k: v for k, v in row.items() if k not in apart} for row in rows(tmp_path / name)])
+        found.append(
+            [
+                {k: v for k, v in row.items() if k != "prompt_tokens_saved" and not k.startswith("cluster/")}
+                for row in rows(tmp_path / name)
+            ]
+        )
     assert found[0] == found[1] and "judge/taste/accuracy" in found[0][-1]
 
 

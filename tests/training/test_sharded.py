@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import json
 import os
 import signal
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,13 @@ import torch
 from rich.console import Console
 from runs import make, rows, train
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
+from interplay.cli.export import ExportRequest, export_run
 from interplay.cli.session import Session
 from interplay.config import parse
 from interplay.errors import ConfigError, LearnerLost
+from interplay.models.locate import locate
 from interplay.rollout.resolve import resolve
 from interplay.training.sharded import ShardedLearner
 from interplay.training.trainer import Observer, Trainer
@@ -72,6 +78,31 @@ def test_a_critic_beside_two_ranks_learns_what_it_learns_beside_one_process(tmp_
     assert learned(two) == pytest.approx(learned(plain), rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("adapter", [False, True], ids=["full weights", "adapter"])
+def test_a_sharded_run_is_exported_as_a_folder_that_transformers_loads(tmp_path: Path, adapter: bool) -> None:
+    """The exported model has the log-probs that the engine of the run has after the last update, which the probe has
+    compared with those of the ranks."""
+    how = ("policies.player.adapter={rank=2}",) if adapter else ()
+    trainer = make(tmp_path / "run", RECIPE, "train.steps=1", *TWO, *how)
+    try:
+        trainer.train()
+        member, prompt, reply = trainer.team.members["player"], (7, 8, 9), (10, 11)
+        (expected,) = asyncio.run(member.engine.score(prompt, [reply], "player" if adapter else None))
+    finally:
+        trainer.close()
+    assert rows(tmp_path / "run")[0]["player/probe"] < 1e-4
+    export_run(Console(quiet=True), str(tmp_path / "run"), ExportRequest(tmp_path / "model", merged=adapter))
+    found, start = (
+        AutoModelForCausalLM.from_pretrained(source) for source in (tmp_path / "model", locate("tiny-16x2", 0))
+    )
+    with torch.no_grad():
+        mine, before = (model(torch.tensor([prompt + reply])).logits[0].log_softmax(-1) for model in (found, start))
+    places = [(len(prompt) - 1 + i, token) for i, token in enumerate(reply)]
+    assert [float(mine[place]) for place in places] == pytest.approx(expected, abs=1e-5)
+    assert [float(before[place]) for place in places] != pytest.approx(expected, abs=1e-3)  # it has learned
+
+
 class Killing(Session):
     """A session that kills a rank of its learner after the second step, once."""
 
@@ -99,6 +130,8 @@ def test_a_killed_rank_costs_a_restart_and_nothing_else(tmp_path: Path, caplog: 
     assert session.run() and session.kills == 1
     assert caplog.text.count("of the learner has ended (killed by signal 9). All 2 ranks") == 1
     assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+    times = [json.loads(line)["time"] for line in (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()]
+    assert max(b - a for a, b in pairwise(times)) < 60.0  # seconds in which the ranks must have started again
     whole = weights(tmp_path / "whole", 3)
     assert all(torch.equal(whole[name], found) for name, found in weights(tmp_path / "killed", 3).items())
 

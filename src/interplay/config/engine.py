@@ -9,6 +9,21 @@ from pydantic import Field, model_validator
 from interplay.config.section import Section
 from interplay.errors import ConfigError
 
+# Arguments of a vLLM server that a run sets, and the key of the recipe that changes them. Without a key nothing can
+# change them: the log-probs would not be those of the sampled distribution, or the run would not find the server.
+_SET_BY_RUN = {
+    **dict.fromkeys(("--model", "--served-model-name"), "policies.NAME.base"),
+    "--dtype": "dtype",
+    "--max-model-len": "engine.context",
+    "--max-num-seqs": "engine.concurrency",
+    "--gpu-memory-utilization": "engine.gpu_share",
+    **dict.fromkeys(("--tensor-parallel-size", "-tp"), "engine.tensor_parallel"),
+    **dict.fromkeys(("--enable-lora", "--max-loras", "--max-lora-rank"), "policies.NAME.adapter"),
+    **dict.fromkeys(("--host", "--port", "--enable-scale-out", "--worker-extension-cls"), ""),
+    **dict.fromkeys(("--logprobs-mode", "--logits-processors"), ""),
+    **dict.fromkeys(("--generation-config", "--override-generation-config"), ""),
+}
+
 
 class EngineSection(Section):
     """The engine that samples replies. `local` samples in this process, from the learner's own tensors. `vllm` samples
@@ -20,7 +35,11 @@ class EngineSection(Section):
         None, description="vllm, sglang: a server that is already running, such as http://host:8000"
     )
     python: str | None = Field(None, description="vllm: the Python that has vLLM installed; default: this one")
-    options: list[str] = Field([], description="vllm: more arguments for a server that the run starts")
+    options: list[str] = Field(
+        [],
+        description="vllm: more arguments for a server that the run starts, as its own command line takes them; those "
+        "that the run sets itself are refused",
+    )
     variables: dict[str, str] = Field({}, description="vllm: more environment variables for a started server")
     tensor_parallel: int = Field(1, ge=1, description="vllm: number of GPUs over which a server splits a model")
     gpu_share: float = Field(0.4, gt=0, le=1, description="vllm: share of a GPU's memory for weights and cache")
@@ -58,6 +77,14 @@ class EngineSection(Section):
             raise ConfigError(
                 f"engine.{key} is set, but engine.kind is '{self.kind}'; expected engine.kind = {expected}."
             )
+        for option in self.options:
+            name = option.partition("=")[0].replace("_", "-")  # vLLM reads --max_loras as --max-loras
+            if option.startswith("-") and name in _SET_BY_RUN:
+                key = _SET_BY_RUN[name]
+                raise ConfigError(
+                    f"engine.options has '{option}', which the run sets itself; expected "
+                    + (f"{key} instead." if key else "no such option.")
+                )
         if self.speculate != "off" and self.kind != "local":
             raise ConfigError(
                 f"engine.speculate is '{self.speculate}', but engine.kind is '{self.kind}'; expected engine.kind = "

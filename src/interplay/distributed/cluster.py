@@ -24,7 +24,7 @@ from interplay.errors import EngineLost
 from interplay.rollout.runner import Seated
 from interplay.training.state import RunState
 from interplay.training.tally import update_cost
-from interplay.types import Episode, Snapshot, Task
+from interplay.types import Episode, Sample, Snapshot, Task
 
 T = TypeVar("T")
 _LOOK_EVERY = 30.0  # seconds between two questions to a worker that plays whether it is still there
@@ -115,6 +115,16 @@ class RolloutFleet:
         await asyncio.gather(*(self._done(self.samplers, i, partial(self._load, i)) for i in everyone))
         size = sum(weights.nbytes for weights in newest.values())
         self._cost = update_cost("cluster/", time.perf_counter() - began, size)
+
+    async def score(self, policy: str, samples: Sequence[Sample]) -> dict[str, list[tuple[float, ...]]]:
+        """The log-probs of the replies of these samples in the engine of each process that samples."""
+
+        async def asked(actor: Any) -> list[tuple[float, ...]]:
+            return await self._limited(actor.score.remote(policy, samples))
+
+        everyone = range(len(self.samplers.actors))
+        found = await asyncio.gather(*(self._done(self.samplers, i, asked) for i in everyone))
+        return {f"{self.samplers.what} {i}": scores for i, scores in zip(everyone, found, strict=True)}
 
     def _newest(self) -> dict[str, NewWeights]:
         out = {}

@@ -23,7 +23,7 @@ from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Re
 from interplay.errors import EngineError, EngineLost
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
-from interplay.types import Completion, MediaSpan, seed_of
+from interplay.types import Completion, MediaSpan, Sample, seed_of
 
 if TYPE_CHECKING:
     from interplay.models.adapter import Adapter
@@ -48,6 +48,10 @@ class EngineActor(PolicyHolder):
     async def update(self, weights: Mapping[str, NewWeights]) -> tuple[float, float]:
         with _ends_without_engine():
             return await super().update(weights)
+
+    async def score(self, policy: str, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        with _ends_without_engine():
+            return await super().score(policy, samples)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from torch import Tensor
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
 from interplay.rollout.team import Team
-from interplay.types import Snapshot
+from interplay.training.probe import scores
+from interplay.types import Sample, Snapshot
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,10 @@ class PolicyHolder:
             engine.flush()
         engines = self.team.engines
         return time.monotonic(), sum(engine.stats().seconds for engine in engines) / max(len(engines), 1)
+
+    async def score(self, policy: str, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """The log-probs of the replies of these samples in the engine of a policy."""
+        return (await scores([(self.team.members[policy], samples)]))[0]
 
     async def seat(self, wanted: Mapping[Snapshot, str]) -> None:
         """Load these snapshots from their folders and release all other snapshots."""

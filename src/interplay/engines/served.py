@@ -3,7 +3,7 @@
 Requests travel as token ids over HTTP (`wire.py`). Each version of an adapter is loaded under a new name, so no request
 and no cached prefix mixes two versions. An old version is unloaded when no request uses it. If an update of the weights
 fails, the weights of the server are unknown. The engine then accepts no more requests, and stops the server if this run
-started it.
+started it. A server that somebody else started goes on.
 """
 
 from __future__ import annotations
@@ -127,6 +127,10 @@ class ServedEngine(ABC):
         is used for the new ones."""
 
     @abstractmethod
+    async def _resume(self) -> None:
+        """Let the server go on after the pause of an update."""
+
+    @abstractmethod
     async def _reset(self) -> None:
         """Clear the caches that were computed with older weights."""
 
@@ -237,8 +241,13 @@ class ServedEngine(ABC):
             raise EngineError(f"{self} has weights of its own; expected the model with the new ones.")
         try:
             self._call(self._update(version, source))
-        except EngineError as error:
-            self._give_up(f"an update of the weights to version {version} failed, and the engine was given up: {error}")
+        except BaseException as error:
+            lost = self._give_up(
+                f"an update of the weights to version {version} failed, and the engine was given up: {error}"
+            )
+            if isinstance(error, EngineError):
+                raise lost from None
+            raise
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:
         self._loads += 1
@@ -273,13 +282,18 @@ class ServedEngine(ABC):
         except TimeoutError:
             raise EngineError(f"{self} did not finish a call within {self._timeouts.update:g} s.") from None
 
-    def _give_up(self, why: str) -> None:
-        self._failure = EngineLost(f"{self}: {why}")
-        if self._server is not None:
-            self._server.close()
+    def _give_up(self, why: str) -> EngineLost:
+        """Take no more requests. A server of this run is stopped. A server of somebody else is resumed, in case it was
+        paused, because others may wait for it."""
+        lost = self._failure = EngineLost(f"{self}: {why}")
         for asked in list(self._asked):
             asked.cancel()
-        raise self._failure
+        if self._server is not None:
+            self._server.close()
+        else:
+            with suppress(EngineError):
+                self._wire.start(self._resume()).result()
+        return lost
 
     # -- the rest of the protocol ---------------------------------------------------------------------------------
 

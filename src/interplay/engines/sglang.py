@@ -95,8 +95,11 @@ class SglangEngine(ServedEngine):
             body = {"model_path": str(folder), "weight_version": str(version), "flush_cache": True}
             await self._wire.post("/update_weights_from_disk", limit + wait, body)
             self.version = version
-            if not drain:
-                await self._wire.post("/continue_generation", limit, {})
+            await self._resume()
+
+    async def _resume(self) -> None:
+        if not self._timeouts.drain:
+            await self._wire.post("/continue_generation", self._timeouts.update, {})
 
     async def _reset(self) -> None:
         await self._wire.post("/flush_cache", self._timeouts.update)

@@ -104,7 +104,10 @@ class VllmEngine(ServedEngine):
                 await self._wire.post("/update_weight_version", limit, {"new_version": str(version)})
             await self._reset()
             self.version = version
-            await self._wire.post("/resume", limit)
+            await self._resume()
+
+    async def _resume(self) -> None:
+        await self._wire.post("/resume", self._timeouts.update)
 
     async def _rpc(self, method: str, **arguments: str) -> None:
         limit = self._timeouts.update

@@ -1,4 +1,4 @@
-"""After every update, the engine scores some recent tokens and must agree with the learner (promise 11).
+"""After every update, each engine scores some recent tokens and must agree with the learner (promise 11).
 
 A weight update that does not reach the engine looks just like slow learning. Examples are an output layer with old
 weights, an adapter that was not sent, or a scale that is applied twice. If the difference exceeds the limits of promise
@@ -11,6 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from interplay.engines.census import census
 from interplay.errors import GuardError
@@ -26,6 +27,14 @@ _REPLIES = 16
 _PROMPTS = 4096  # tokens of all prompts together
 
 
+class OtherEngines(Protocol):
+    """Engines in other processes."""
+
+    async def score(self, policy: str, samples: Sequence[Sample]) -> dict[str, list[tuple[float, ...]]]:
+        """The log-probs of the replies of these samples, by the name of the engine."""
+        ...
+
+
 class Probe:
     """Scores the first tokens of a few replies."""
 
@@ -33,6 +42,8 @@ class Probe:
         self.tokens, self.thread = tokens, thread
         self._recent: dict[str, list[Sample]] = {}
         self._compared: dict[str, int] = {}  # the version of each policy at the last comparison
+        # By policy: the version and the samples for which the learner's log-probs were computed last, and these.
+        self._known: dict[str, tuple[int, Sequence[Sample], list[list[float]]]] = {}
 
     def begin(self, members: Iterable[Member]) -> None:
         """The weights with which a run begins, or goes on, were not changed by an update, so they are not compared."""
@@ -68,22 +79,42 @@ class Probe:
         if not due:
             return {}
         self._compared |= {member.name: member.version for member, _ in due}
-        samples = [(member, sample) for member, _ in due for sample in self._recent[member.name]]
-        questions = [
-            member.engine.score(s.prompt, [s.action], None if member.adapter is None else member.name, s.media)
-            for member, s in samples
-        ]
-        learners = [learner for _, learner in due]
-        ours, theirs = await asyncio.gather(self.thread.do(lambda: self._learned(learners)), census().gather(questions))
-        gaps: dict[str, list[float]] = {member.name: [] for member, _ in due}
-        for (member, _), expected, found in zip(samples, ours, theirs, strict=True):
-            if isinstance(found, BaseException):
-                raise found
-            gaps[member.name] += [abs(a - b) for a, b in zip(found[0], expected, strict=True)]
-        return {f"{learner.name}/probe": _refuse_gap(learner, gaps[learner.name]) for learner in learners}
+        asked = [(member, self._recent[member.name]) for member, _ in due]
+        ours, theirs = await asyncio.gather(self._learned(due), scores(asked))
+        return {
+            f"{member.name}/probe": _checked(f"policy '{member.name}': after the update the engine's", learner, a, b)
+            for (member, learner), a, b in zip(due, ours, theirs, strict=True)
+        }
 
-    def _learned(self, learners: Sequence[Learner]) -> list[list[float]]:
-        """The learners' log-probs of the remembered samples of all of them. Those with one model need one pass."""
+    async def compare_others(self, member: Member, learner: Learner, fleet: OtherEngines) -> dict[str, float]:
+        """The same for every engine in other processes, also if the weights are those of the last comparison. The
+        metric is the largest difference."""
+        samples = self._recent.get(member.name, [])
+        if not samples:
+            return {}
+        (ours,), others = await asyncio.gather(self._learned([(member, learner)]), fleet.score(member.name, samples))
+        gaps = [
+            _checked(f"policy '{member.name}': after the update {who}'s", learner, ours, theirs)
+            for who, theirs in others.items()
+        ]
+        return {f"cluster/probe/{member.name}": max(gaps)}
+
+    async def _learned(self, asked: Sequence[tuple[Member, Learner]]) -> list[list[list[float]]]:
+        """The learners' log-probs of the remembered samples, for each policy. They are computed once for each version
+        of the weights."""
+        new = []
+        for member, learner in asked:
+            version, samples, _ = self._known.get(member.name, (None, None, None))
+            if version != member.version or samples is not self._recent[member.name]:
+                new.append((member, learner))
+        if new:
+            found = await self.thread.do(lambda: self._computed([learner for _, learner in new]))
+            for member, _ in new:
+                self._known[member.name] = member.version, self._recent[member.name], found[member.name]
+        return [self._known[member.name][2] for member, _ in asked]
+
+    def _computed(self, learners: Sequence[Learner]) -> dict[str, list[list[float]]]:
+        """The log-probs by policy. Learners that share a model need one pass."""
         groups: dict[int, list[Learner]] = defaultdict(list)
         for learner in learners:
             groups[id(learner.shares)].append(learner)
@@ -92,22 +123,38 @@ class Probe:
             examples = [Example(x.name, sample) for x in group for sample in self._recent[x.name]]
             for example, logprobs in zip(examples, group[0].logprobs_together(group, examples), strict=True):
                 found[example.policy].append(logprobs)
-        return [logprobs for learner in learners for logprobs in found[learner.name]]
+        return found
 
 
-def _refuse_gap(learner: Learner, gaps: Sequence[float]) -> float:
-    """The gap of a policy: the mean over the tokens if its model is rounded, otherwise the largest. Raise if it exceeds
-    the limit."""
+async def scores(asked: Sequence[tuple[Member, Sequence[Sample]]]) -> list[list[tuple[float, ...]]]:
+    """The log-probs of the replies of each policy in its engine. All requests are sent together."""
+    questions = [
+        member.engine.score(s.prompt, [s.action], None if member.adapter is None else member.name, s.media)
+        for member, samples in asked
+        for s in samples
+    ]
+    answers = []
+    for found in await census().gather(questions):
+        if isinstance(found, BaseException):
+            raise found
+        answers.append(found[0])
+    rest = iter(answers)
+    return [[next(rest) for _ in samples] for _, samples in asked]
+
+
+def _checked(what: str, learner: Learner, ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> float:
+    """Return the difference that promise 2 limits: the mean over the tokens if the model is rounded, otherwise the
+    largest. Raise if it is too large. `what` begins the sentence of the error, before the word log-probs."""
     config = learner.config
-    gap, key, limit = (
-        (sum(gaps) / len(gaps), "gap_mean_stop", config.gap_mean_stop)
-        if learner.rounded
-        else (max(gaps), "gap_stop", config.gap_stop)
-    )
+    gaps = [
+        abs(a - b) for reply, expected in zip(theirs, ours, strict=True) for a, b in zip(reply, expected, strict=True)
+    ]
+    gap, key, limit = (max(gaps), "gap_stop", config.gap_stop)
+    if learner.rounded:
+        gap, key, limit = (sum(gaps) / len(gaps), "gap_mean_stop", config.gap_mean_stop)
     if not gap <= limit:  # also true for NaN
         raise GuardError(
-            f"policy '{learner.name}': after the update the engine's log-probs differ from the learner's by "
-            f"{gap:.2e} over {len(gaps)} recent tokens, more than train.{key} ({limit:g}). The engine does not use "
-            "the weights that were trained, so the run stops."
+            f"{what} log-probs differ from the learner's by {gap:.2e} over {len(gaps)} recent tokens, more than "
+            f"train.{key} ({limit:g}). The engine does not use the weights that were trained, so the run stops."
         )
     return gap

@@ -34,7 +34,7 @@ from interplay.training.shortage import explained
 from interplay.training.state import RunState
 from interplay.training.tally import Clock, Meter
 from interplay.training.thread import LearnerThread
-from interplay.types import ByTurn, Episode, Occupant, Policy, Role, Snapshot, Task
+from interplay.types import ByTurn, Episode, Occupant, Policy, Role, Sample, Snapshot, Task
 
 _WAITING = 64  # threads for slow environments
 
@@ -60,6 +60,10 @@ class Fleet(Protocol):
         """Give all of them the newest weights."""
         ...
 
+    async def score(self, policy: str, samples: Sequence[Sample]) -> dict[str, list[tuple[float, ...]]]:
+        """The log-probs of the replies of these samples, by the name of the engine."""
+        ...
+
     def metrics(self) -> dict[str, float]:
         """What the processes did since the last call."""
         ...
@@ -77,6 +81,7 @@ class Trainer(RunState):
     judging: Judging | None = field(default=None, init=False)
     auditing: Auditing | None = field(default=None, init=False)
     _counted: float = field(default=0.0, init=False)  # the time up to which `seconds` counts
+    _probed: dict[str, float] = field(default_factory=dict, init=False)  # the last differences of a fleet's engines
     _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -156,7 +161,7 @@ class Trainer(RunState):
         fleet = self.fleet = None if self.make_fleet is None else self.make_fleet(self)
         self.feed = Feed(self, self.runner, stage, play=None if fleet is None else fleet.episode)
         if fleet is not None:
-            await self.interrupt.ends(fleet.sync())
+            await self.interrupt.ends(self._refresh(fleet))
         async with self.feed.stream.running():
             self.meter.start()
             self.feed.begin()
@@ -169,10 +174,16 @@ class Trainer(RunState):
                     break
                 self.observer.stepped(self.step_index, metrics)
                 if fleet is not None:
-                    await self.interrupt.ends(fleet.sync())
+                    await self.interrupt.ends(self._refresh(fleet))
                 self.feed.stream.advance(self.step_index)
             if self._beside is not None and not self.stopping:
                 await self._measured_beside()
+
+    async def _refresh(self, fleet: Fleet) -> None:
+        """Give the other processes the newest weights, and compare their engines with the learners."""
+        await fleet.sync()
+        for name, learner in self.learners.items():
+            self._probed |= await self.probe.compare_others(self.team.members[name], learner, fleet)
 
     def _count(self) -> None:
         """Add the time since the last call to `seconds`."""
@@ -292,7 +303,7 @@ class Trainer(RunState):
         if self.fleet is None:  # the engines of other processes are not asked
             metrics |= self.meter.metrics()
         else:
-            metrics |= self.fleet.metrics()
+            metrics |= {**self.fleet.metrics(), **self._probed}
             metrics["cluster/idle/learner"] = clock.times["rollout"] / max(clock.total, 1e-9)
         if ahead:
             metrics["stream/idle"] = clock.times["rollout"] / max(clock.total, 1e-9)
