@@ -112,7 +112,7 @@ def demo(
     overrides: OverridesArgument = None,
     run: Annotated[Path | None, typer.Option(help="The run folder; default runs/NAME-DATE.")] = None,
 ) -> None:
-    """Train two tiny players to play tic-tac-toe by self-play, on a CPU in minutes: recipes/tictactoe/demo.toml.
+    """Train a tiny model to play both sides of tic-tac-toe, on a CPU in minutes: recipes/tictactoe/demo.toml.
 
     All recipes of the package are found by such names, in any folder.
     """
