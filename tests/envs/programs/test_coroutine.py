@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from interplay import envs
 from interplay.algorithms import Independent, Tree
 from interplay.envs.check import check
-from interplay.envs.programs import counts, replay
+from interplay.envs.programs import coroutine, counts, replay
 from interplay.envs.programs.program import OutsideProgram
 from interplay.errors import ConfigError, EnvError
 from interplay.rollout.records import from_json, to_json
@@ -234,3 +235,25 @@ def test_an_event_loop_is_not_blocked_while_programs_run(program: Make) -> None:
         assert all(set(env.observe()) == {"planner"} for env in made)
 
     asyncio.run(both())
+
+
+def test_a_program_can_be_collected_while_a_lock_is_held(program: Make) -> None:
+    """The garbage collector ran inside the pool's lock, and ending a program asked for the same lock: a run hung."""
+    (task,) = program("small_teams:two")
+    env = played(task, {"planner": "go"})
+    assert env._run is not None
+    run = env._run
+
+    def collected() -> None:
+        with coroutine._lock:
+            run.close()
+
+    thread = threading.Thread(target=collected, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert isinstance(run, coroutine.CoroutineRun)
+    until = time.monotonic() + 10
+    while not run._live.loop.is_closed() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert run._live.loop.is_closed()

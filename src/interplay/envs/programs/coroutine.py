@@ -26,8 +26,10 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
+from interplay.envs.programs import ending
 from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
 from interplay.envs.programs.talk import messages_of, tools_of
@@ -193,7 +195,8 @@ class CoroutineRun(ProgramRun):
     def __init__(self, team: TeamFunction, task: Mapping[str, Any], how: How) -> None:
         super().__init__(effects=how.effects)
         self._live = _Live(team, task, how)
-        self._finalizer = weakref.finalize(self, _end, self._live)
+        self._finalizer = weakref.finalize(self, ending.later, partial(_end, self._live))
+        ending.begin()
 
     async def settle(self) -> None:
         if not self.ended:
@@ -239,7 +242,7 @@ async def _awaited(team: TeamFunction, task: Mapping[str, Any], ask: AskAndEffec
 
 
 def _end(live: _Live) -> None:
-    """End the loop on another thread, because the garbage collector can call this at any moment."""
+    """End the loop on a thread that has no running loop."""
     try:
         _threads().submit(live.end)
     except RuntimeError:  # the interpreter is shutting down, so the loop will not run again

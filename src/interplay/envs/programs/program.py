@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self
 
 from interplay.config import Section
 from interplay.envs.env import Env, register
-from interplay.envs.programs import attach
+from interplay.envs.programs import attach, ending
 from interplay.envs.programs.coroutine import CoroutineRun, How
 from interplay.envs.programs.counts import count, crash_line
 from interplay.envs.programs.effects import EffectLog
@@ -113,7 +113,8 @@ class Asking(Env):
     def _started(self) -> ProgramRun:
         """A run that ends with this environment, at the latest."""
         run = self.start()
-        weakref.finalize(self, run.close)
+        weakref.finalize(self, ending.later, run.close)
+        ending.begin()
         return run
 
     def _refuse_effects(self) -> None:
