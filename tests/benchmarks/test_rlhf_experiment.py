@@ -34,11 +34,11 @@ def test_a_packed_experiment_is_done_when_it_is_unpacked(
     call = ["rlhf_experiment.py", str(file), "--jobs", "1", "--out"]
     monkeypatch.setattr("sys.argv", [*call, str(tmp_path / "here"), "--pack", packed])
     script.main()
-    assert "small: 1 runs, 1 left" in (said := capsys.readouterr().out) and "0 runs left" in said
+    assert "small: 1 run, 1 left" in (said := capsys.readouterr().out) and "0 runs left" in said
     with tarfile.open(packed) as tar:
         names = set(tar.getnames())
     assert {"small/study.json", "small/fixed/seed-0/test.json", "small/fixed/seed-0/metrics.jsonl"} <= names
     assert not any("checkpoints" in name for name in names)  # without an arena nobody needs the weights
     monkeypatch.setattr("sys.argv", [*call, str(tmp_path / "there"), "--unpack", packed])
     script.main()
-    assert "small: 1 runs, 0 left" in capsys.readouterr().out
+    assert "small: 1 run, 0 left" in capsys.readouterr().out

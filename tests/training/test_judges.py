@@ -440,7 +440,7 @@ class Elsewhere:
         pass
 
     async def score(self, policy: str, samples: Any) -> dict[str, Any]:
-        return {"the run": await scores(self.members[policy], samples)}
+        return {"the run": (await scores([(self.members[policy], samples)]))[0]}
 
     def metrics(self) -> dict[str, float]:
         return {}

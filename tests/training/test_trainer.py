@@ -221,10 +221,11 @@ def test_measuring_in_between_changes_nothing(tmp_path: Path) -> None:
         measuring = False
         prefill = engine.runner.prefill
 
-        def watched(pieces: Any) -> None:
+        def watched(pieces: Any, scored: Any) -> Any:
             if not measuring:
-                batches.append([(p.prompt.ids, p.start, p.end) for p in pieces])
-            prefill(pieces)
+                forced = [(s.prompt.ids, s.request.forced) for s in scored]
+                batches.append(([(p.prompt.ids, p.start, p.end) for p in pieces], forced))
+            return prefill(pieces, scored)
 
         async def measure(team: Team, step: int, seats: Any) -> Mapping[str, float]:
             nonlocal measuring
@@ -259,6 +260,10 @@ def slowed(owner: Any, name: str, seconds: float, log: list[Any], what: Callable
     setattr(owner, name, slow)
 
 
+def _computed(pieces: Any, scored: Any) -> list[Any]:
+    return [p.prompt.ids for p in pieces] + [(s.prompt.ids, s.request.forced) for s in scored]
+
+
 def test_no_batch_depends_on_which_thread_was_faster(tmp_path: Path) -> None:
     """Two engines and a critic work at the same time; whichever is slow, all of them see the same batches.
 
@@ -276,7 +281,7 @@ def test_no_batch_depends_on_which_thread_was_faster(tmp_path: Path) -> None:
             for name, member in trainer.team.members.items():
                 wait = 0.004 * (name == slow)
                 assert isinstance(member.engine, LocalEngine)
-                slowed(member.engine.runner, "prefill", wait, log[name], lambda pieces: [p.prompt.ids for p in pieces])
+                slowed(member.engine.runner, "prefill", wait, log[name], _computed)
                 slowed(member.engine.runner, "decode", wait, log[name], len)
             slowed(trainer.critics["player"], "values", 0.004 * (slow == "critic"), log["critic"], len)
 
