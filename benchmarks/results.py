@@ -4,6 +4,7 @@
     python benchmarks/results.py --model FOLDER --jobs 2 --seconds 900     run what is left, the most important first
     python benchmarks/results.py --model FOLDER --cells code gsm8k/single  only these studies or arms
     python benchmarks/results.py --unpack benchmarks/results.tar.gz --markdown docs/results.md    write the page
+    python benchmarks/results.py --unpack FILE --metrics turns_cut memory_gib    how these changed in every finished run
     python benchmarks/results.py --tiny --out FOLDER                       check all of it with tiny models on a CPU
 
 A cell is one arm of a study in recipes/results/experiment, trained with one seed to its budget of tokens. The budget
@@ -26,6 +27,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 STUDIES = Path(__file__).parents[1] / "recipes" / "results" / "experiment"
 KEPT = ("test.json", "start.json", "metrics.jsonl", "run.json", "recipe.toml")
+STEPS = (1, 10, 20, 40, 60)  # those that --metrics prints
 GAME = ("self-play", "fixed", "league")
 PUZZLE = ("single", "shared", "separate")
 GROUPS = (  # the most important first; all seeds of a group before the next group
@@ -75,10 +78,9 @@ studies in `recipes/results/experiment` and writes this page from their run fold
   of speed. *Tokens an episode* are those of the tests after training.
 - Learning rates were not tuned for each arm.
 - A first version of Plan-Path, Sudoku and Sokoban had no KL penalty, standardised advantages and 32 tasks a step. Two
-  runs of Plan-Path with it, on one H200, did not learn. After 100 steps all replies of one agent to a board were the
-  same letter, so that they earned the same. The pair (31 steps) went from 3.5 to 2.3% of the test levels, and half of
-  its replies were cut off. These studies now have a KL penalty, plain advantages and 128 tasks a step, and have not
-  been run again.
+  runs of Plan-Path with it, on one H200, did not learn: soon all replies of one agent to a board were the same letter,
+  so that they earned the same. Their folders were not kept. These studies now have a KL penalty, plain advantages and
+  128 tasks a step, and have not been run again.
 - The run folders, without weights and episodes, are in `benchmarks/results.tar.gz`. This command makes the page from
   them: `python benchmarks/results.py --unpack benchmarks/results.tar.gz --markdown docs/results.md`
 
@@ -199,6 +201,21 @@ def run(args: argparse.Namespace) -> None:
         print(f"{args.pack}: {args.pack.stat().st_size / 2**20:.1f} MiB")
 
 
+def metrics(args: argparse.Namespace) -> None:
+    """Print each metric of each finished run: its means over the first and the last five steps, and single steps."""
+    print("| run | metric | first five | last five | " + " | ".join(f"step {n}" for n in STEPS) + " | last |")
+    print("|---|---|" + "---:|" * (3 + len(STEPS)))
+    for test in sorted(args.out.glob("*/*/seed-*/test.json")):
+        rows = [json.loads(line) for line in (test.parent / "metrics.jsonl").read_text().splitlines()]
+        for name in args.metrics:
+            known = {int(row["step"]): row[name] for row in rows if name in row}
+            values = list(known.values())
+            if values:
+                shown = [fmean(values[:5]), fmean(values[-5:]), *map(known.get, STEPS), values[-1]]
+                cells = ["" if value is None else f"{value:.3g}" for value in shown]
+                print(f"| {test.parent.relative_to(args.out)} | {name} | " + " | ".join(cells) + " |")
+
+
 def packed(out: Path) -> Iterator[Path]:
     """What the page and the next call need of the studies and their finished cells."""
     yield from sorted(out.glob("*/study.json"))
@@ -209,6 +226,7 @@ def packed(out: Path) -> Iterator[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plan", action="store_true", help="print what is left and stop")
+    parser.add_argument("--metrics", nargs="+", help="print these metrics of the finished runs and stop")
     parser.add_argument("--markdown", type=Path, help="write the page from the run folders and stop")
     parser.add_argument("--out", type=Path, default=Path("runs/results"))
     parser.add_argument("--model", help="the folder of the weights; default: the name in the recipes")
@@ -229,6 +247,8 @@ def main() -> None:
             tar.extractall(args.out, filter="data")
     if args.plan:
         plan(args)
+    elif args.metrics:
+        metrics(args)
     elif args.markdown is not None:
         from interplay.publishing.team_page import team_page
 

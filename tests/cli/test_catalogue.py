@@ -83,7 +83,7 @@ def shown(folder: Path) -> str:
 
 
 def test_a_run_is_training_as_long_as_its_process_lives(tmp_path: Path) -> None:
-    """Another process holds the lock of the folder, as `interplay train` does, and is killed."""
+    """Another process locks the folder, as `interplay train` does. Then it is killed."""
     begun(tmp_path)
     code = (
         "import sys, time; from pathlib import Path; from interplay.training.folder_lock import alone\n"

@@ -37,7 +37,7 @@ def nodes() -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def began() -> None:
-    """Made after the cluster, which is there for all tests of a file."""
+    """Remember when this test began. The cluster is started before, once for all tests of a file."""
     fleets.BEGAN[0] = time.time()
 
 

@@ -37,7 +37,7 @@ def scoring(prompts: list[tuple[int, ...]], seed: int) -> list[Request]:
 
 
 def alike(count: int, common: int) -> list[tuple[int, ...]]:
-    """Prompts that begin with the same tokens. Some end with a block, the others inside one."""
+    """Prompts that begin with the same tokens. Some fill their last block, and the others fill only a part of it."""
     rng = random.Random(5)
     beginning = words(rng, common)
     return [beginning + words(rng, 1 + i) for i in range(count)]

@@ -241,7 +241,7 @@ class ServedEngine(ABC):
             raise EngineError(f"{self} has weights of its own; expected the model with the new ones.")
         try:
             self._call(self._update(version, source))
-        except BaseException as error:
+        except BaseException as error:  # also an interrupt: the server must not stay paused
             lost = self._give_up(
                 f"an update of the weights to version {version} failed, and the engine was given up: {error}"
             )

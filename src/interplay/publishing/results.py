@@ -35,6 +35,10 @@ class Tested:
         """The metrics of every training step."""
         return [json.loads(line) for line in (self.path.parent / "metrics.jsonl").read_text().splitlines()]
 
+    def about(self) -> dict[str, Any]:
+        """The recipe, the seed, the versions and the sessions of the run."""
+        return dict(json.loads((self.path.parent / "run.json").read_text()))
+
     def value(self, test: str, measure: str) -> float:
         try:
             return float(self.data["tests"][test]["mean"][measure])

@@ -5,7 +5,6 @@ Every number comes from the run folders.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -39,7 +38,7 @@ def _section(s: Results, contrasts: Sequence[Contrast], notes: Sequence[str]) ->
 
 def _model(s: Results) -> str:
     """What the study calls its model. If the runs used one of the built-in bases instead, that one is named."""
-    policies = json.loads((s.runs[0].path.parent / "run.json").read_text())["recipe"]["policies"]
+    policies = s.runs[0].about()["recipe"]["policies"]
     base = str(next(iter(policies.values()))["base"])
     if base.startswith("tiny"):
         return f"{base}, a small model with random weights"
@@ -50,7 +49,7 @@ def _hardware(s: Results) -> str:
     """The GPUs of the runs; the processors of runs without a GPU."""
     found = []
     for run in s.runs:
-        for session in json.loads((run.path.parent / "run.json").read_text())["sessions"]:
+        for session in run.about()["sessions"]:
             hardware = session["hardware"]
             found += [", ".join(hardware.get("gpus", ())) or f"{hardware['processor']}, {hardware['cores']} cores"]
     return "; ".join(dict.fromkeys(found))
@@ -147,7 +146,7 @@ def _curves(s: Results) -> list[str]:
 
 def _points(run: Tested) -> list[float]:
     """The success at each share of the tokens; empty if the metrics do not have it at every share."""
-    success = json.loads((run.path.parent / "run.json").read_text())["recipe"]["eval"]["success"]
+    success = run.about()["recipe"]["eval"]["success"]
     keys = [f"{kind}/{success}/team" for kind in ("reward", "reward_kept")]
     known = []
     for row in run.metrics():

@@ -111,8 +111,8 @@ def read_mark(text: str, scale: Sequence[int]) -> float | None:
 
 
 def expected_mark(logs: Sequence[float], scale: Sequence[int]) -> float:
-    """The mean over the marks of the scale, from −1 to 1. `logs` are the log-probs of answering each of them; what the
-    judge might say instead of a mark does not count.
+    """The mean of all marks, weighted by their probabilities, from −1 (the lowest mark) to 1 (the highest). `logs` are
+    the log-probs of the marks. Other answers that the judge could give are left out.
 
     >>> expected_mark([-1.0, -1.0, -1.0], (1, 3)), expected_mark([-50.0, -60.0, -1.0], (1, 3))
     (0.0, 1.0)

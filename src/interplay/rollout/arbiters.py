@@ -72,18 +72,15 @@ class PolicyArbiter:
         return judge.read_mark((await self._ask(subject, messages, question)).text, s.scale), {}
 
     async def _expected(self, subject: Subject, question: JudgeQuestion, part: int = 0, criterion: str = "") -> float:
-        """The mean mark. The judge is asked for one mark too, so that the record shows the question."""
+        """The mean mark. The judge also says one mark, so that its question is in the records."""
         s = self.section
         messages = judge.mark(subject.question, subject.reply, s.instructions, s.scale, criterion)
         options = tuple(str(n) for n in range(s.scale[0], s.scale[1] + 1))
         question = replace(question, vote=question.vote + part * s.votes)
-        await self._ask(subject, messages, question, options)
+        asked = (await self._ask(subject, messages, question, options)).last  # its mask has all marks, in their order
         agent = self.agent(True)
         assert isinstance(agent, ModelAgent)
-        prompt = agent.look(Observation(messages, fresh=True, legal=options, phase=self.name)).prompt
-        assert prompt is not None
-        replies = agent.renderer.replies(options)
-        found = await agent.engine.score(prompt.ids, replies, agent.adapter, prompt.media)
+        found = await agent.engine.score(asked.prompt, asked.mask, agent.adapter, asked.media)
         return judge.expected_mark([math.fsum(one) for one in found], s.scale)
 
     async def _ask(

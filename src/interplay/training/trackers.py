@@ -16,7 +16,7 @@ class Tracker(Protocol):
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
     def close(self, exit_code: int) -> None:
-        """`exit_code` is that of the run: 0 if it is finished."""
+        """End the record of a run. Its exit code is 0 if the run is finished."""
         ...
 
 

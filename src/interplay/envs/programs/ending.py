@@ -21,7 +21,7 @@ _exiting: list[bool] = []
 
 
 def begin() -> None:
-    """Start the thread if this process has none. To be called when a finalizer is made, never by a finalizer."""
+    """Start the thread, if this process has none. Call this where a finalizer is made. A finalizer must not call it."""
     if os.getpid() not in _queues:
         queue = _queues[os.getpid()] = SimpleQueue[_Job]()
         threading.Thread(target=_work, args=(queue,), name="ending", daemon=True).start()
@@ -29,7 +29,7 @@ def begin() -> None:
 
 
 def later(job: _Job) -> None:
-    """Do a job soon on another thread; at once if the interpreter ends, because then the thread may not run again."""
+    """Do a job soon, on another thread. If the interpreter is ending, do it now: the thread may not run again."""
     queue = _queues.get(os.getpid())
     if _exiting or queue is None:
         _do(job)
@@ -45,5 +45,5 @@ def _work(queue: SimpleQueue[_Job]) -> None:
 def _do(job: _Job) -> None:
     try:
         job()
-    except Exception:
-        log.debug("an environment that is not used any more could not be ended", exc_info=True)
+    except Exception:  # nobody waits for the result, and the next jobs must still be done
+        log.warning("a program that is not used any more could not be ended", exc_info=True)
