@@ -3,6 +3,7 @@
     python benchmarks/channels.py                  three seeds of the recipes in recipes/signalling, in each way
     python benchmarks/channels.py --quick          one seed, few steps: only shows that it runs
     python benchmarks/channels.py --json table.json --seconds 400 --device cuda
+    python benchmarks/channels.py --ways fusion --seeds 1 2 --changes train.lr=3e-4
 
 Each seed trains the same agents with soft tokens, with a gated channel, without a channel, and with soft tokens where
 the sender sees the state as a picture; and one agent that sees the picture through a fusion adapter. "matched" is the
@@ -87,17 +88,20 @@ def measure(way: str, seed: int, changes: list[str]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--changes", nargs="*", default=[], help="a.b=c, for every recipe")
     parser.add_argument("--seconds", type=float, default=480)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     quiet = ["eval.every=0", "eval.before=false", "eval.after=false", "checkpoint.every=1000"]
     changes = [f"device={given.device}", *quiet, *(["train.steps=2", "rollout.tasks=4"] if given.quick else [])]
+    changes += given.changes
     began, rows = time.monotonic(), list[dict[str, Any]]()
     print(f"{'way':12} {'seed':>4} {'steps':>5} {'seconds':>7} {'matched':>7} {'muted':>6} {'bits':>5} {'gap':>7}")
-    for seed in range(1 if given.quick else given.seeds):
-        for way in WAYS:
+    for seed in given.seeds[: 1 if given.quick else None]:
+        for way in given.ways:
             if time.monotonic() - began > given.seconds:
                 continue
             row = measure(way, seed, changes)

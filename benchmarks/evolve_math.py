@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.algorithms import Independent
-from interplay.config import Recipe, validate
+from interplay.config import Recipe, parse
 from interplay.envs.tasks.prepare import prepare
 from interplay.envs.workflows.graph import mermaid
 from interplay.envs.workflows.motifs import Graph, checked
@@ -54,7 +54,7 @@ def recipe(given: argparse.Namespace, data: str, evolve: bool) -> Recipe:
             "every": given.every, "candidates": 5, "tasks": given.validation, "looks": 2, "motifs": MOTIFS,
             "price": given.price,
         }  # fmt: skip
-    return validate(Recipe, made)
+    return parse(made, given.changes)
 
 
 class Arm:
@@ -150,6 +150,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--price", type=float, default=0.0, help="of 1,000 tokens, in validation")
     parser.add_argument("--lr", type=float, default=5e-6)
     parser.add_argument("--seconds", type=float, default=240.0, help="when to stop training, of everything together")
+    parser.add_argument("--changes", nargs="*", default=[], help="a.b=c, for both recipes")
     parser.add_argument("--out", type=Path, help="a file for the result, as JSON")
     parser.add_argument("--tiny", action="store_true", help="the tiny model on made-up sums")
     given = parser.parse_args(argv)

@@ -260,6 +260,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--steps", type=int, default=100, help="of team")
     parser.add_argument("--tasks", type=int, default=16, help="of a step of team")
     parser.add_argument("--lr", type=float, default=1e-3, help="of team")
+    parser.add_argument("--share", type=float, default=1.0, help="of team: its share of the device's memory")
     parser.add_argument(
         "--seconds", type=float, default=240.0, help="the most that a part may take (team: each of two)"
     )
@@ -279,6 +280,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
                 result[f"{2 * rounds} calls"] = rollout(given.base, ways, *size, given.seconds)
         else:
             size = {"base": given.base, "steps": given.steps, "tasks": given.tasks, "lr": given.lr}
+            size["memory"] = {"share": given.share}
             result = team(given.task, given.python, size, given.seconds)
         found.append({"part": part, "base": given.base, **result})
         print(json.dumps(found[-1]), flush=True)

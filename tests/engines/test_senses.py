@@ -26,7 +26,7 @@ from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.engines.local.speculation import Speculation
 from interplay.errors import EngineError, ModelError
-from interplay.models.load import Loaded
+from interplay.models.load import Loaded, Patches
 from interplay.models.senses import family_of
 from interplay.models.stacked import layers
 from interplay.training.forward import logprobs, pieces, predict
@@ -263,6 +263,7 @@ def test_families_that_are_not_exact_are_refused_with_the_reason(kind: str) -> N
 def test_positions_of_a_picture_are_those_of_transformers(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     model = Model("qwen2_5_vl", tmp_path)
+    assert any(isinstance(module, Patches) for module in model.ours.model.modules())
     senses = model.ours.senses
     assert senses is not None
     prompt = model.renderer.prompt((Message("user", "see", media=(picture(1, 64, 32), picture(2, 32, 80))),))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from runs import Killed, killed_at, make, rows, train
+from torch import Tensor
 
 from interplay.config import JudgeSection, TrainSection, parse
 from interplay.errors import ConfigError, GuardError
@@ -266,6 +267,32 @@ def test_bradley_terry_learns_what_is_preferred_and_is_saved_for_sequence_classi
             assert float(theirs(input_ids=ids).logits) == pytest.approx(made.raw([says(text)])[0], abs=1e-4)
     again = load_reward_model(tmp_path / "rm", TrainSection(), "cpu", torch.float32)
     assert again.scores([says("yes")]) == pytest.approx(made.scores([says("yes")]), abs=1e-4)
+
+
+def test_short_comparisons_share_a_backward_pass_and_the_step_does_not_depend_on_how_many(
+    make_tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [Better(says("yes " * (i % 5 + 1)), says("no " * (i % 3 + 1))) for i in range(12)]
+    found: dict[int, tuple[int, Tensor]] = {}
+    for tokens in (1, 100, 100_000):
+        made = model(make_tiny, "reward_model")
+        made.config = TrainSection(micro_batch_tokens=tokens)
+        passes: list[int] = []
+        scores = made._scores
+
+        def counted(asked: Any, scores: Any = scores, passes: list[int] = passes, made: Any = made) -> Tensor:
+            passes.append(sum(map(len, made.read(asked))))
+            return scores(asked)
+
+        monkeypatch.setattr(made, "_scores", counted)
+        made.fit(rows, Fitting(epochs=2, batch=12, lr=1e-2))
+        fitted = passes[:-1]  # the last pass centres the scores
+        assert tokens == 1 or max(fitted) <= tokens
+        found[tokens] = len(fitted), made.head.weight.detach().clone()
+    assert found[100_000][0] == 2 and found[1][0] == 24 and 2 < found[100][0] < 24
+    for _, head in found.values():
+        assert torch.allclose(head, found[1][1], atol=1e-5)
+    assert float(found[1][1].abs().max()) > 1e-3
 
 
 def test_a_verifier_gives_the_probability_that_an_answer_is_right(make_tiny: Any) -> None:

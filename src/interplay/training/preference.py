@@ -181,9 +181,8 @@ class RewardModel:
         return total
 
     def _step(self, rows: Sequence[Better]) -> float:
-        lost = 0.0
-        size = max(1, self.config.micro_batch_tokens // (2 * self.longest))
-        for part in _chunks(rows, size):
+        losses: list[Tensor] = []
+        for part in self._parts(rows):
             labels = torch.tensor([r.label for r in part], device=self.device)
             if self.kind == "verifier":
                 logits = self._scores([r.better for r in part])
@@ -194,12 +193,25 @@ class RewardModel:
             loss.backward()
             self._mixer.collect()
             self.masters.collect()
-            lost += loss.item()
+            losses.append(loss.detach())
+        lost = float(torch.stack(losses).sum())  # only here the host waits for the device
         assert self.optimizer is not None
         with self.latch.writing():
             clipped_step(self.optimizer, self.config.grad_clip, lost, "a reward model", "lower its lr")
             self.masters.publish()
         return lost
+
+    def _parts(self, rows: Sequence[Better]) -> Iterator[Sequence[Better]]:
+        """Consecutive rows whose conversations together have at most `train.micro_batch_tokens` tokens, so that the
+        activations of one backward pass fit. A row that is longer is a part of its own."""
+        lengths = [sum(map(len, self.read([c for c in (r.better, r.worse) if c is not None]))) for r in rows]
+        start = tokens = 0
+        for end, length in enumerate(lengths):
+            if tokens and tokens + length > self.config.micro_batch_tokens:
+                yield rows[start:end]
+                start, tokens = end, 0
+            tokens += length
+        yield rows[start:]
 
     def _centre(self, rows: Sequence[Better]) -> None:
         """Compute mean and deviation from at most 512 conversations of the first training."""
