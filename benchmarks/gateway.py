@@ -102,7 +102,7 @@ def _recipe(base: str, env: dict[str, Any], steps: int, tasks: int, **rest: Any)
         "seats": {"planner": "team", "solver": "team"}, "algorithm": {"name": "grpo", "group": 8},
         "sampling": {"max_tokens": 32}, "rollout": {"tasks": tasks},
         "eval": {"before": False, "after": False, "opponents": ["team"], "success": "score"},
-        "train": {"steps": steps, "lr": rest.pop("lr", 1e-5)}, **rest,
+        "train": {"steps": steps, "lr": rest.pop("lr", 1e-5), "micro_batch_tokens": 4096}, **rest,
     }  # fmt: skip
     return validate(Recipe, data)
 

@@ -87,26 +87,23 @@ def late(until: float | None) -> bool:
     return (until is not None and time.time() > until) or any(asked() for asked in _asked)
 
 
-def one_run(study: Study, folder: Path, arm: str, seed: int, until: float | None = None) -> str:
-    """Train one arm with one seed (or continue it), test it, and write the result. After the time `until` the run
-    stops at the next step, and the next call continues it."""
+def _trained(
+    study: Study, arm: str, seed: int, where: Path, until: float | None
+) -> tuple[dict[str, float], list[int], dict[str, dict[str, Any]]] | int:
+    """What the training cost, the steps at which partners changed, and the tests of whole teams; or the step at which
+    it was interrupted. Nothing of the run is in memory afterwards, so that the tests have all of it."""
     from interplay.publishing.whole import WholeTest
     from interplay.training.trainer import Observer, Trainer
 
-    section, where = study.section, run_folder(folder, arm, seed)
-    name = f"{section.name} {arm} seed {seed}"
+    section = study.section
     trainer = Trainer(resolve(study.recipe(arm, seed)), where)
     whole = WholeTest(trainer, arm in section.resets) if section.whole else None
     ready = whole.begin if whole is not None else lambda: None
     trainer.observer = Observer(ready=ready, stepped=lambda *_: trainer.interrupt.ask() if late(until) else None)
-    found: dict[str, dict[str, Any]] = {}
     try:
         trainer.train()
         if trainer.stopping:
-            line = f"{name}: interrupted at step {trainer.step_index}"
-            if not late(until):  # a signal reached the run itself
-                raise Interrupted(line)
-            return line
+            return trainer.step_index
         learners = trainer.plan.trainable if section.whole else [section.learner]
         counts = {
             "steps": trainer.step_index,
@@ -115,11 +112,24 @@ def one_run(study: Study, folder: Path, arm: str, seed: int, until: float | None
             "labels": sum(p.labels for p in trainer.judges.pupils.values()),
             "seconds": trainer.seconds,
         }
-        changed = switches(trainer.plan.recipe, trainer.step_index)
-        if whole is not None:
-            found = {test: whole.end() for test in section.tests}
+        found = {} if whole is None else {test: whole.end() for test in section.tests}
+        return counts, switches(trainer.plan.recipe, trainer.step_index), found
     finally:
         trainer.close()
+
+
+def one_run(study: Study, folder: Path, arm: str, seed: int, until: float | None = None) -> str:
+    """Train one arm with one seed (or continue it), test it, and write the result. After the time `until` the run
+    stops at the next step, and the next call continues it."""
+    section, where = study.section, run_folder(folder, arm, seed)
+    name = f"{section.name} {arm} seed {seed}"
+    trained = _trained(study, arm, seed, where, until)
+    if isinstance(trained, int):
+        line = f"{name}: interrupted at step {trained}"
+        if not late(until):  # a signal reached the run itself
+            raise Interrupted(line)
+        return line
+    counts, changed, found = trained
     found = found or {test: tested(study, arm, seed, test, newest(where)) for test in section.tests}
     data = {"arm": arm, "seed": seed, "counts": counts, "switches": changed, "tests": found}
     work = where / f".{TESTED}"

@@ -223,10 +223,11 @@ class RewardModel:
     # -- keeping --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
+        """A copy in the host's memory: a run keeps the last good version, which is four times as large as the model."""
         return {
-            "module": {k: v.detach().clone() for k, v in self.module.state_dict().items()},
-            "masters": [m.clone() for m in self.masters.state()],
-            "optimizer": None if self.optimizer is None else copy.deepcopy(self.optimizer.state_dict()),
+            "module": _on_host(self.module.state_dict()),
+            "masters": _on_host(self.masters.state()),
+            "optimizer": None if self.optimizer is None else _on_host(self.optimizer.state_dict()),
             "notes": [self.centre, self.scale, self.version, self.temperature],
             "anchors": [[[[m.role, m.content] for m in question], reply] for question, reply in self.anchors],
         }
@@ -264,6 +265,15 @@ class RewardModel:
         notes = {"kind": self.kind, "centre": self.centre, "scale": self.scale, "version": self.version}
         notes["temperature"] = self.temperature
         (folder / NOTES).write_text(json.dumps(notes) + "\n")
+
+
+def _on_host(state: Any) -> Any:
+    """A copy of nested dicts and lists whose tensors are in the host's memory."""
+    if isinstance(state, Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, Mapping):
+        return {key: _on_host(value) for key, value in state.items()}
+    return [_on_host(value) for value in state] if isinstance(state, list) else copy.copy(state)
 
 
 def _other(row: Better) -> Conversation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 
 import torch
@@ -28,17 +29,23 @@ class CacheRoom:
         least = context + _PARTIAL
         enough = max(self.requests * (longest + _PARTIAL), least)
         quarter, left = int(GPU_CACHE_SHARE * max(0, free)) // token_bytes, (free - self.reserve) // token_bytes
-        most = min(quarter, max(left, least))
+        most = max(min(quarter, left), min(least, free // token_bytes))
         if most <= 0:
             return 0, ""
         use = f"{self.requests:,} requests of up to {longest:,} tokens"
         if enough <= most:
             return enough, f"for {use}"
         why = f"{GPU_CACHE_SHARE:.0%} of what is free" if most == quarter else "what the learners leave"
+        if most == least:
+            why = "enough for the longest request"
         return most, f"{why}; {use} could use {enough / most:.1f} times as much"
 
 
 def free_bytes(device: torch.device, share: float) -> int:
-    """The bytes of a GPU that this run may still take: what is free, and at most its share less what it has."""
+    """The bytes of a GPU that this run may still take: what is free, and at most its share less what it has. What torch
+    keeps for later, and what only waits for the garbage collector (the models of a run that has ended), is given back
+    before."""
+    gc.collect()
+    torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     return int(min(free, share * total - torch.cuda.memory_reserved(device)))
