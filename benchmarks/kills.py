@@ -2,9 +2,11 @@
 
     python benchmarks/kills.py [--kills 8] [--seed 0] [--folder FOLDER] [NAME ...]
 
-Five short recipes. Each is trained once without interruption, and once with `--kills` kills: SIGKILL or SIGTERM at a
-random moment after its start, chosen by the seed. Compared are the weights of every policy, the optimisers and critics,
-all metrics except clocks and speeds, and every recorded episode, bit for bit. The exit code is 1 if anything differs.
+Five short recipes. Each is trained once without interruption, and once with `--kills` kills by SIGKILL or SIGTERM. A
+kill comes when the run has loaded its models and made none, one or two more steps, after a random part of a step's
+time; the seed chooses. (Loading takes longer than such a run, so a random moment after the start would rarely be in a
+step.) Compared are the weights of every policy, the optimisers and critics, all metrics except clocks and speeds, and
+every recorded episode, bit for bit. The exit code is 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from interplay.cli.exit_codes import STOPPED
 from interplay.training import checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +42,7 @@ COMMON = (
     f"train.steps={STEPS}", "checkpoint.every=1", "eval.before=false", "eval.after=false", "eval.every=0",
     "records.tensorboard=off",
 )  # fmt: skip
-STOPPED = 75  # the exit code of a run that a signal ended with a checkpoint
+MORE = 2  # the most steps that a run makes between two kills
 
 
 def main() -> int:
@@ -49,21 +52,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where the runs go; default a temporary folder")
     given = parser.parse_args()
+    if given.kills * (MORE + 1) > STEPS:
+        parser.error(f"--kills is {given.kills}; the runs have {STEPS} steps, enough for {STEPS // (MORE + 1)} kills.")
     root = given.folder or Path(tempfile.mkdtemp(prefix="interplay-kills-"))
     failed = 0
     for name in given.names or RECIPES:
         rng = random.Random(f"{given.seed} {name}")
         whole, cut = root / f"{name}-whole", root / f"{name}-killed"
-        began = time.monotonic()
         _finish(name, whole)
-        length = time.monotonic() - began
-        sent = [_kill(name, cut, rng, length) for _ in range(given.kills)]
+        killed = [_kill(name, cut, rng, _seconds(whole)) for _ in range(given.kills)]
         _finish(name, cut)
         differ = list(_differences(whole, cut))
         failed += bool(differ)
         verdict = f"DIFFERS: {differ[0]}" if differ else "identical"
-        kinds = ", ".join(f"{sent.count(kind)} {kind}" for kind in sorted(set(sent)))
-        print(f"{name}: {kinds}; {verdict}", flush=True)
+        print(f"{name}: {', '.join(f'{kind} after step {step}' for kind, step in killed)}; {verdict}", flush=True)
     print(f"{len(given.names or RECIPES) - failed} of {len(given.names or RECIPES)} runs end as if never killed")
     return 1 if failed else 0
 
@@ -83,20 +85,41 @@ def _finish(name: str, folder: Path) -> None:
         raise SystemExit(f"{name} failed: {errors.decode()}")
 
 
-def _kill(name: str, folder: Path, rng: random.Random, length: float) -> str:
-    """Start the run and end it at a random moment of its life, before it can have finished; says how."""
-    kind = rng.choice([signal.SIGKILL, signal.SIGTERM])
+def _kill(name: str, folder: Path, rng: random.Random, seconds: float) -> tuple[str, int]:
+    """Start the run, and end it in a step; a step takes about `seconds`. Returns the signal and how many steps
+    the run has made in all."""
+    kind, more, wait = rng.choice([signal.SIGKILL, signal.SIGTERM]), rng.randint(0, MORE), rng.uniform(0.0, seconds)
+    began = time.time()
     process = _start(name, folder)
-    time.sleep(rng.uniform(0.0, length / 3))
-    if process.poll() is not None:
-        if process.returncode != 0:
-            raise SystemExit(f"{name} failed: {process.communicate()[1].decode()}")
-        return "already finished"
+    while process.poll() is None and _steps_since(folder, began) < more:
+        time.sleep(0.01)
+    time.sleep(wait)
     process.send_signal(kind)
-    process.communicate()
-    if process.returncode not in (-kind, STOPPED, 0):
-        raise SystemExit(f"{name} ended with {process.returncode} after {kind.name}")
-    return kind.name
+    _, errors = process.communicate()
+    if process.returncode != (STOPPED if kind == signal.SIGTERM else -kind):
+        raise SystemExit(f"{name} ended with {process.returncode} after {kind.name}: {errors.decode()}")
+    return kind.name, len(_times(folder))
+
+
+def _steps_since(folder: Path, began: float) -> int:
+    """The steps that a run has made since then; -1 while it loads its models: then it writes run.json."""
+    file = folder / "run.json"
+    if not file.is_file() or file.stat().st_mtime <= began:
+        return -1
+    return sum(moment > began for moment in _times(folder))
+
+
+def _times(folder: Path) -> list[float]:
+    """When each step ended. The last line may be incomplete."""
+    file = folder / "metrics.jsonl"
+    lines = file.read_text().split("\n")[:-1] if file.is_file() else []
+    return [json.loads(line)["time"] for line in lines]
+
+
+def _seconds(folder: Path) -> float:
+    """How long a step took."""
+    times = _times(folder)
+    return (times[-1] - times[0]) / (len(times) - 1)
 
 
 def _differences(one: Path, two: Path) -> Any:

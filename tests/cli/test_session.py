@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,15 @@ def test_a_finished_run_has_exit_code_0(tmp_path: Path, codes: list[int]) -> Non
     with console.capture() as said:
         assert made(tmp_path, console).run() and codes == [0]
     assert "grpo, 1 step, seed 0" in said.get() and "trained 1 step in" in said.get()
+
+
+def test_commands_to_copy_are_not_wrapped_where_the_output_is_a_file(tmp_path: Path) -> None:
+    """Audit D1: where the output is not a terminal, rich takes it for 80 columns wide."""
+    run, out = tmp_path / ("long" * 30), io.StringIO()
+    made(run, Console(file=out, width=80)).run()
+    lines = out.getvalue().splitlines()
+    for command in (f"interplay eval {run} eval.games=1000", f"interplay train {run} train.steps=2 --resume"):
+        assert any(command in line for line in lines), lines
 
 
 def test_a_run_that_a_signal_stopped_has_exit_code_75(tmp_path: Path, codes: list[int]) -> None:

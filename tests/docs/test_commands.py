@@ -62,6 +62,16 @@ def test_a_documented_command_is_accepted(page: str, words: list[str], monkeypat
             resolve(load(recipe, context.params["overrides"] or []), training=context.command.name == "train")
 
 
+OVERLAPPING = re.compile(r"interplay prepare (?:anli|gsm8k|mbpp)\b[^\n&]*")  # published with rows in two splits
+
+
+def test_a_documented_data_set_that_overlaps_is_prepared_without_those_rows() -> None:
+    """Audit D5: `interplay prepare gsm8k` is refused without --drop-overlap, and so are mbpp and anli."""
+    texts = [page.read_text(encoding="utf-8") for page in (*PAGES, *sorted((ROOT / "recipes").rglob("*.toml")))]
+    found = [command for text in texts for command in OVERLAPPING.findall(text)]
+    assert len(found) > 5 and [command for command in found if "--drop-overlap" not in command] == []
+
+
 def test_commands_are_found_and_wrong_ones_are_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     text = "```bash\nA=1 interplay train R.toml \\\n    train.steps=1 && interplay view\n# interplay no\n```\n"

@@ -18,7 +18,7 @@ from interplay.envs import Env
 from interplay.types import Observation, Role
 
 Reply = Callable[[Env, Role, Observation, random.Random], str]
-OTHER_SCRIPTS = str.maketrans("0123456789aceopxyABCEHKMOPTX", "٠١٢٣٤٥٦٧٨٩асеорхуАВСЕНКМОРТХ")
+OTHER_SCRIPTS = str.maketrans("0123456789aceijopsuxyABCDEHKLMOPRTUX", "٠١٢٣٤٥٦٧٨٩асеіјорѕսхуАВСᎠЕНКᏞМОРᎡТՍХ")
 
 
 def text_of(seen: Observation) -> str:
@@ -160,11 +160,20 @@ DEBUGGER: dict[str, Reply] = {
     "the program as it is": lambda env, role, seen, rng: f"```python\n{_given(seen)}\n```",
     "a remark": lambda env, role, seen, rng: f"```python\n# mended\n{_given(seen)}\n```",
 }
+
+
+def _designed(env: Env, value: str) -> str:
+    header = env.row["interface"].replace("output reg", "output")  # type: ignore[attr-defined]
+    return f"```verilog\n{header}\n  assign y = {value};\nendmodule\n```"
+
+
+def _design(env: Env, role: Role, seen: Observation, rng: random.Random) -> str:
+    return _designed(env, rng.choice(("a & b", "a | b", "a ^ b", "a + b", "a - b")))
+
+
 DESIGNER: dict[str, Reply] = {
     **{
-        f"always {value}": lambda env, role, seen, rng, value=value: (
-            f"```verilog\n{env.row['interface'].replace('output reg', 'output')}\n  assign y = {value};\nendmodule\n```"
-        )
+        f"always {value}": lambda env, role, seen, rng, value=value: _designed(env, value)
         for value in ("0", "4'd15", "a", "b", "a & b", "4'bx")
     },
     "the header": lambda env, role, seen, rng: f"{env.row['interface']}\nendmodule",  # type: ignore[attr-defined]
@@ -279,8 +288,8 @@ CHEATS: dict[str, Entry] = {
     "gymnasium:": Entry(game="FrozenLake-v1", options={"max_steps": 20}),
     "hanabi": Entry(options={"variant": "small"}, cheats={"*": PLACES}, tasks=100),
     "hardware": Entry(
-        {"designer": says("x"), "bench_writer": says("x")}, {"designer": DESIGNER, "bench_writer": BENCH_WRITER},
-        {"rounds": 1, "bugs": 2}, 2, "```verilog\nmodule TopModule; endmodule\n```",
+        {"designer": _design, "bench_writer": says("x")}, {"designer": DESIGNER, "bench_writer": BENCH_WRITER},
+        {"rounds": 1, "bugs": 2}, 4, "```verilog\nmodule TopModule; endmodule\n```",
     ),
     "hearing": Entry(options={"length": 1}, cheats={"*": PLACES}, tasks=300, sample="U"),
     "hider_guesser": Entry({}, {"guesser": {

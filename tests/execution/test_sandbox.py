@@ -21,6 +21,7 @@ from hostile_programs import PROGRAMS, HostileProgram
 
 from interplay.errors import SandboxError
 from interplay.execution import isolation, worker
+from interplay.execution.jail import folder
 from interplay.execution.sandbox import LEVELS, IsolationLevel, Job, Limits, RunResult, Sandbox, choose, offered
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -148,6 +149,22 @@ def test_whatever_a_program_does_it_gets_a_score_and_the_slot_comes_back(box: Sa
     limits = Limits(seconds=10)
     assert score(box, Job(source, limits=limits)).status in ("ok", "error", "killed", "disk")
     assert [score(box, Job("print(1)", limits=limits)).stdout for _ in range(4)] == ["1\n"] * 4
+
+
+@pytest.mark.parametrize(("name", "mode", "levels"), [("d", 0o700, 3000), ("d" * 200, 0o300, 60)])
+def test_a_folder_of_any_depth_is_removed(tmp_path: Path, name: str, mode: int, levels: int) -> None:
+    """Audit C3: clean-up raised RecursionError. Paths in it are also longer than the kernel accepts."""
+    at = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir(name, mode, dir_fd=at)
+        inner = os.open(name, os.O_PATH, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(at)
+    try:
+        assert folder.remove(str(tmp_path)) and not tmp_path.exists()
+    finally:  # pytest cannot remove what is left either
+        subprocess.run(["rm", "-rf", tmp_path], check=True)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -641,7 +640,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_hint(tmp_path: Path, number
     """)
     process = subprocess.Popen(
         [sys.executable, "-c", command, "train", str(tmp_path), "--run", str(run)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 600
     while not (run / "metrics.jsonl").exists() or len((run / "metrics.jsonl").read_text().splitlines()) < 3:

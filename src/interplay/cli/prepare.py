@@ -127,7 +127,7 @@ def _format_table() -> Table:
 
 def _show(report: Preparation) -> None:
     counts = ", ".join(f"{rows} {split}" for split, rows in report.counts.items())
-    console.print(f"{report.folder}: {counts} rows", highlight=False)
+    console.print(f"{report.folder}: {counts} rows", highlight=False, soft_wrap=True)
     if report.held_out:
         console.print(f"held out of the training rows: {report.held_out}", highlight=False)
     if report.unchecked:

@@ -78,6 +78,14 @@ def test_an_illegal_reply_is_counted_and_the_second_loses() -> None:
     assert not env.observe() and [r.value for r in env.outcome()] == [-1.0, 1.0]
 
 
+@pytest.mark.parametrize("game", ["TicTacToe-v0-train", "ConnectFour-v0", "Othello-v0", "GuessTheNumber-v0"])
+def test_a_number_that_no_game_can_read_is_an_illegal_reply(game: str) -> None:
+    """It raised an error inside the game, so that a policy could have its episode dropped."""
+    env = made(game)
+    (role,) = env.observe()
+    assert [(r.name, r.role) for r in env.step({role: f"[{'9' * 5000}]"})] == [("illegal", role)]
+
+
 def test_raw_games_keep_the_conversation() -> None:
     env = made("TicTacToe-v0-raw")
     first = env.observe()["p0"]

@@ -99,6 +99,20 @@ def test_the_scripted_tester_writes_tests_that_count(row: DataRow) -> None:
     assert len(written.split("\n")) == 2 and earns(env, written) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "assert pick([1e999], 1) == [1]", "assert pick({1: -1e999}, 1) == 1", "assert pick(1e999 - 1e999j, 1) == 1",
+        "assert pick(..., 1) == 1", "assert pick([1], 1) == 1e999", f"assert pick([0x{'f' * 550}], 1) == 1",
+        "assert pick('" + "\\a" * 200 + "', 1) == 1",
+    ],
+)  # fmt: skip
+def test_a_test_whose_values_have_no_plain_form_is_no_test(line: str) -> None:
+    """Infinity and `...` are written as literals, but printed as names, and some values are printed longer than a test
+    may be. Reading them again raised an error in the trainer, so that a tester could have the episode dropped."""
+    assert earns(game(apps()), line) == 0.0
+
+
 def test_methods_are_called_on_a_new_object() -> None:
     starter = "class Solution:\n    def add(self, a: int, b: int) -> int:\n        "
     calls = [{"input": f"{a}\n{b}", "output": str(a + b)} for a, b in ((1, 2), (3, 4), (-5, 9))]

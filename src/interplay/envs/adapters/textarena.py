@@ -46,6 +46,7 @@ MOVES = {  # games whose moves are always the same, and which list them only in 
     "IteratedMatchingPennies": ("[heads]", "[tails]"),
     "IteratedRockPaperScissors": ("[rock]", "[paper]", "[scissors]"),
 }
+_TOO_LONG = re.compile(r"\d{1000}")  # games convert numbers with int(), which raises an error from 4,300 digits on
 _LIST = re.compile(r"(?:available|valid|legal)[^:\n]*:(.*)", re.IGNORECASE)
 
 
@@ -99,6 +100,8 @@ class TextArena(AdaptedEnv):
         ((role, text),) = actions.items()
         legal, words = self.history[-1][0][role].legal, text.casefold()
         if sum(move.casefold() in words for move in legal) > 1:  # games take the first one, so an echo would be a move
+            text = ""
+        if _TOO_LONG.search(text):
             text = ""
         state = self.env.state
         player, before, out = state.current_player_id, self._errors(), self._invalid(state.current_player_id)

@@ -87,7 +87,10 @@ def _assertion(call: ast.expr, wanted: ast.expr) -> Assertion | None:
                 arguments += list(ast.literal_eval(node.value))
             else:
                 arguments.append(ast.literal_eval(node))
-        return Assertion(ast.unparse(call.func), tuple(map(repr, arguments)), repr(ast.literal_eval(wanted)))
+        made = Assertion(ast.unparse(call.func), tuple(map(repr, arguments)), repr(ast.literal_eval(wanted)))
+        for text in (*made.arguments, made.wanted):  # 1e999 is a value, but `inf`, its repr, is a name
+            ast.literal_eval(text)
+        return made if len(str(made)) <= WIDEST else None  # a number is longer in decimal than in hexadecimal digits
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
 
