@@ -70,7 +70,7 @@ def test_the_number_of_further_tasks_is_bounded(tmp_path: Path, monkeypatch: pyt
 def test_a_killed_run_resamples_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """The replacements are part of the checkpoint. They are tasks of the next step, which a curriculum has chosen
     before it learned from this one."""
-    monkeypatch.setattr(DAPO, "teaches", lambda self, episodes: seed_of(episodes[0].task.id) % 2 == 0)
+    monkeypatch.setattr(DAPO, "teaches", lambda self, episodes: seed_of(episodes[0].task.id) % 3 > 0)
     easy, hard = {"rounds": 1}, {"rounds": 3}
     curriculum = {"kind": kind, "success": "payoff", "easy": easy, "hard": hard, "rate": 1.0, "replay": 0.8}
     data = RECIPE if kind == "none" else {**RECIPE, "curriculum": curriculum}
@@ -78,6 +78,8 @@ def test_a_killed_run_resamples_as_one_that_was_not(tmp_path: Path, monkeypatch:
     assert sum(groups(tmp_path / "whole")) > 18, "something was replaced"
     with pytest.raises(Killed):
         train(tmp_path / "cut", data, "checkpoint.every=1", observer=killed_at(2))
+    papers = json.loads((tmp_path / "cut/checkpoints/step-000002/trainer.json").read_text())
+    assert any(origin["at"] < 2 for origin in papers["stream"]["origins"].values()), "the next step has begun"
     train(tmp_path / "cut", data)
     assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
     assert consumed(tmp_path / "cut") == consumed(tmp_path / "whole")
