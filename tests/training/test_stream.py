@@ -373,7 +373,8 @@ def test_a_snapshot_stays_in_memory_while_an_episode_plays_against_it(tmp_path: 
 
     def watched(wanted: Any) -> None:
         if not hasattr(trainer, "feed"):  # before the stream begins
-            return seat(wanted)
+            seat(wanted)
+            return
         if trainer.step_index and trainer.feed.stream.gate.is_set():
             moved.extend(map(str, trainer.snapshots.seated ^ set(wanted)))
         playing = {who for seats in trainer.feed._seats.values() for who in feed._snapshots(seats)}
