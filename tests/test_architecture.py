@@ -177,9 +177,10 @@ def test_the_circle_rule_catches_planted_circles(sources: dict[str, str], found:
 
 
 def test_training_does_not_know_the_local_engine() -> None:
-    """Engine and learner share `models/`; the learner works with any engine behind the protocol."""
+    """Engine and learner share `models/`; the learner works with any engine behind the protocol. Imports that are only
+    for types count too."""
     for path in (p for p in MODULES if name_of(p).startswith("interplay.training")):
-        found = imports(ast.parse(path.read_text(encoding="utf-8")), name_of(path))
+        found = imports(ast.parse(path.read_text(encoding="utf-8")), name_of(path), types=True)
         assert [n for n in found if n.startswith("interplay.engines.local")] == [], path
 
 
@@ -375,3 +376,22 @@ def test_functions_have_at_most_six_parameters_unless_a_reason_is_given() -> Non
         if len([a for a in given if a.arg not in ("self", "cls")]) > 6:
             many.add(name)
     assert many == set(MANY_PARAMETERS), "MANY_PARAMETERS lists exactly the functions that have more"
+
+
+def test_the_readme_shows_the_house_as_it_is() -> None:
+    """Its tree has every folder, and a folder imports only folders that stand above it there. Files that the walk of
+    one datum names exist."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    tree = readme.split("## The tree")[1].split("```")[1]
+    listed = re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)
+    rooms = {name_of(path).split(".")[1] for path in MODULES if path.parent != SOURCE}
+    assert len(listed) == len(rooms) and set(listed) == rooms
+    for path in MODULES:
+        room = name_of(path).removeprefix("interplay").lstrip(".").split(".")[0]
+        found = imports(ast.parse(path.read_text(encoding="utf-8")), name_of(path))
+        others = {name.split(".")[1] for name in found if name.startswith("interplay.")} & rooms - {room}
+        above = listed[: listed.index(room)] if room in listed else listed
+        assert others <= set(above), f"{name_of(path)} imports a folder that README's tree lists below {room}"
+    walk = readme.split("## The walk of one datum")[1].split("## The tree")[0]
+    named = re.findall(r"`([a-z_]+/[\w/]*(?:\.py)?)`", walk)
+    assert len(named) > 8 and [name for name in named if not (SOURCE / name).exists()] == []

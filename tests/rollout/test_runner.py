@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import re
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from interplay.algorithms import Independent
+from interplay.algorithms import Independent, Tree
 from interplay.config import RolloutSection
 from interplay.envs import Env
 from interplay.errors import EngineError
@@ -126,6 +127,45 @@ def test_the_teams_reward_reaches_every_roles_latest_turn(table: Any, known_as: 
     (episode,) = table(lambda c: "yes", env=known_as("relay", Relay)).play()
     goal, tip = Reward("goal", Level.TEAM, None, 2.0), Reward("tip", Level.PROCESS, "b", 0.5)
     assert [t.rewards.records for t in episode.turns] == [(), (tip, goal), (goal,)]
+
+
+class Outside(Relay):
+    """Waits for something outside before each observation, and for its final rewards, which name their turns."""
+
+    ready = False
+
+    async def settle(self) -> None:
+        await asyncio.sleep(0)
+        self.ready = True
+
+    def observe(self) -> dict[Role, Observation]:
+        assert self.ready, "observe() was called before settle() had ended"
+        return super().observe()
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.ready = False
+        return super().step(actions)
+
+    async def outcome(self) -> Rewards:  # type: ignore[override]
+        await asyncio.sleep(0)
+        first = Reward("tip", Level.PROCESS, "a", 3.0, turn=0)
+        both = Reward("goal", Level.TEAM, None, 7.0, turn=1)
+        return Rewards((first, both, Reward("tip", Level.PROCESS, "a", 5.0)))
+
+
+@pytest.mark.parametrize("plan", [Independent(), Tree(2, "playout", playouts=1)], ids=["line", "tree"])
+def test_an_environment_may_wait_and_its_late_rewards_may_name_their_turns(
+    table: Any, known_as: Any, plan: Any
+) -> None:
+    """`settle` is awaited before every `observe`, also in playouts, and `outcome` may be async. A reward that names a
+    decision goes to the role's turn there, one of the team to each role's latest turn up to it, and one that names none
+    to the role's latest turn."""
+    (episode,) = table(lambda c: f"yes{c.candidate}", env=known_as("outside", Outside), plan=plan).play()
+    assert episode.error is None
+    line = [t for t in episode.turns if t.kept and t.playout is None]
+    assert [t.role for t in line] == ["a", "b", "a"]
+    found = [[(r.name, r.value) for r in t.rewards] for t in line]
+    assert found == [[("tip", 3.0), ("goal", 7.0)], [("tip", 0.5), ("goal", 7.0)], [("tip", 5.0)]]
 
 
 def test_turns_are_stamped_when_they_are_sampled(table: Any, known_as: Any, renderer: Any) -> None:

@@ -14,7 +14,7 @@ from runs import Killed, killed_at, rows, train
 from interplay.algorithms.dapo import DAPO
 from interplay.errors import ConfigError, GuardError
 from interplay.rollout.runner import Runner, Seated
-from interplay.types import Episode, Task
+from interplay.types import Episode, Task, seed_of
 
 RECIPE: dict[str, Any] = {
     "name": "test",
@@ -66,13 +66,21 @@ def test_the_number_of_further_tasks_is_bounded(tmp_path: Path, monkeypatch: pyt
     assert groups(tmp_path / "none") == [6, 6, 6]
 
 
-def test_a_killed_run_resamples_as_one_that_was_not(tmp_path: Path) -> None:
-    """The replacements are part of the checkpoint."""
-    train(tmp_path / "whole", RECIPE)
+@pytest.mark.parametrize("kind", ["none", "self_paced", "replay"])
+def test_a_killed_run_resamples_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """The replacements are part of the checkpoint. They are tasks of the next step, which a curriculum has chosen
+    before it learned from this one."""
+    monkeypatch.setattr(DAPO, "teaches", lambda self, episodes: seed_of(episodes[0].task.id) % 3 > 0)
+    easy, hard = {"rounds": 1}, {"rounds": 3}
+    curriculum = {"kind": kind, "success": "payoff", "easy": easy, "hard": hard, "rate": 1.0, "replay": 0.8}
+    data = RECIPE if kind == "none" else {**RECIPE, "curriculum": curriculum}
+    train(tmp_path / "whole", data)
     assert sum(groups(tmp_path / "whole")) > 18, "something was replaced"
     with pytest.raises(Killed):
-        train(tmp_path / "cut", RECIPE, observer=killed_at(2))
-    train(tmp_path / "cut", RECIPE)
+        train(tmp_path / "cut", data, "checkpoint.every=1", observer=killed_at(2))
+    papers = json.loads((tmp_path / "cut/checkpoints/step-000002/trainer.json").read_text())
+    assert any(origin["at"] < 2 for origin in papers["stream"]["origins"].values()), "the next step has begun"
+    train(tmp_path / "cut", data)
     assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
     assert consumed(tmp_path / "cut") == consumed(tmp_path / "whole")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,18 @@ from runs import Killed, killed_at, make, rows, train
 
 from interplay.config import parse
 from interplay.errors import ConfigError, GuardError
+from interplay.models.latch import latch_of
 from interplay.rollout import records
 from interplay.rollout.resolve import resolve
+from interplay.rollout.stream import DrawnTask
+from interplay.training import feed
+from interplay.training.checkpoint import file_digest
+from interplay.training.feed import Feed
 from interplay.training.minibatches import token_weights
 from interplay.training.tally import Clock
+from interplay.training.trainer import Observer
 from interplay.training.tries import Example
-from interplay.types import Sample
+from interplay.types import Episode, Sample
 
 RECIPE: dict[str, Any] = {
     "name": "stream",
@@ -32,6 +40,7 @@ RECIPE: dict[str, Any] = {
     "records": {"episodes_per_step": 1000, "tensorboard": "off"},
     "checkpoint": {"every": 1, "keep": 100},
 }
+ADAPTED = {**RECIPE, "policies": {"player": {"base": "tiny-16x1", "adapter": {"rank": 4}}}}
 AHEAD = "stream.max_staleness=1"
 
 
@@ -106,6 +115,60 @@ def test_a_killed_run_issues_again_what_it_had_not_trained_on(tmp_path: Path) ->
     assert names == {f"tictactoe-train-0-{n}" for n in taken}
 
 
+GROWS = {"kind": "staged", "success": "win", "threshold": 0.01, "window": 8}
+CHOOSERS: dict[str, dict[str, Any]] = {
+    "staged": {"curriculum": {**GROWS, "stages": [{"size": 2, "line": 2}, {"size": 3}, {"size": 3, "line": 2}]}},
+    "replay": {"curriculum": {"kind": "replay", "success": "win", "replay": 0.9}},
+    "league": {
+        "league": {"every": 1, "capacity": 2, "lineup": 2, "draw": "latest"},
+        "matchups": [{"share": 0.9, "one": "player", "others": "@league"}],
+    },
+}
+
+
+@pytest.mark.parametrize("name", CHOOSERS)
+def test_what_is_issued_again_are_the_same_tasks_against_the_same_opponents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """They were drawn before the last step, with the curriculum and the league as they were then. Curriculum and league
+    have changed since, but the tasks that a resumed run issues again have not."""
+    drawn: dict[int, Any] = {}
+    draw = Feed._draw
+
+    def noted(self: Feed, number: int) -> DrawnTask:
+        found = draw(self, number)
+        drawn[number] = found.task, {r: str(who) for r, who in self._seats[number].items()}, found.at
+        return found
+
+    monkeypatch.setattr(Feed, "_draw", noted)
+    data = {**RECIPE, **CHOOSERS[name]}
+    with pytest.raises(Killed):
+        train(tmp_path, data, AHEAD, observer=killed_at(3))
+    before, again = dict(drawn), json.loads((tmp_path / "checkpoints/step-000003/trainer.json").read_text())["stream"]
+    assert again["again"] and all(before[n][2] < 3 for n in again["again"]), "drawn before the last step"
+    drawn.clear()
+    train(tmp_path, data, AHEAD, "train.steps=5")
+    assert {n: drawn[n] for n in again["again"]} == {n: before[n] for n in again["again"]}
+    assert len({row["group"] for row in consumed(tmp_path)}) == len(consumed(tmp_path)) == 20
+    moves = {json.dumps(origin) for origin in again["origins"].values()}
+    now = json.loads((tmp_path / "checkpoints/step-000005/trainer.json").read_text())
+    kind = "league" if name == "league" else "curriculum"
+    assert all(json.loads(origin)[kind] != now[kind] for origin in moves), "something has changed since"
+
+
+def test_a_group_that_took_many_steps_is_issued_again_after_a_resume(tmp_path: Path) -> None:
+    """The others have overtaken it, so that it is older than max_staleness."""
+    train(tmp_path, RECIPE, AHEAD, "train.steps=4")
+    papers = tmp_path / "checkpoints/step-000004/trainer.json"
+    saved = json.loads(papers.read_text())
+    saved["stream"]["again"] = [1, *saved["stream"]["again"][1:]]
+    manifest = papers.with_name("MANIFEST.json")
+    papers.write_text(json.dumps(saved))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), papers.name: file_digest(papers)}))
+    train(tmp_path, RECIPE, AHEAD)
+    assert 1 in [row["group"] for row in consumed(tmp_path) if row["step"] > 4]
+
+
 def test_dropping_stale_episodes_replaces_their_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An episode with a token that is too old is not trained on at all; the batch is still full."""
     trainer = make(tmp_path, RECIPE, AHEAD, "stream.stale=drop", "train.steps=3")
@@ -118,6 +181,213 @@ def test_dropping_stale_episodes_replaces_their_groups(tmp_path: Path, monkeypat
     assert all(row["episodes"] == 8 for row in rows(tmp_path))
     assert rows(tmp_path)[-1]["stream/dropped"] > 0
     assert all(row["stream/staleness"] == 0 for row in rows(tmp_path))
+
+
+def test_masked_tokens_are_counted_and_their_turns_stay_in_the_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every token that is not of the newest weights counts as too old: no episode is dropped, the advantages of a group
+    are those of all its episodes, and the share of masked tokens is reported."""
+    trainer = make(tmp_path, RECIPE, AHEAD, "algorithm.average=turn")
+    real = trainer.versions.lags
+    monkeypatch.setattr(
+        trainer.versions, "lags", lambda name, versions, step: tuple(3 * lag for lag in real(name, versions, step))
+    )
+    trainer.train()
+    trainer.close()
+    found = rows(tmp_path)
+    assert all(row["episodes"] == 8 and row["stream/dropped"] == 0 for row in found)
+    assert any(row["stream/masked"] > 0 for row in found)
+    assert all(row["stream/age/1"] == 0 for row in found), "1 becomes 3, which is too old"
+    old = {row["step"] for row in found if row["stream/masked"] > 0}
+    kept = [r for r in records.read(tmp_path / "episodes.jsonl") if r.step in old]
+    assert kept
+    for step in old:
+        for task in {r.episode.task.id for r in kept if r.step == step}:
+            group = [r for r in kept if (r.step, r.episode.task.id) == (step, task)]
+            for role in "XO":
+                sums = [_return(r.episode, role) for r in group]
+                means = [_advantage(r, role) for r in group]
+                if sums[0] != sums[1]:
+                    assert sum(means) == pytest.approx(0.0, abs=1e-6) and means[0] * (sums[0] - sums[1]) > 0
+
+
+def _return(episode: Episode, role: str) -> float:
+    return sum(r.value or 0.0 for r in episode.rewards.of(role))
+
+
+def _advantage(record: Any, role: str) -> float:
+    """The advantage of the role's first turn."""
+    first = next(t for t in record.episode.turns if t.role == role)
+    found = record.credit.advantages[first.last.id]
+    return found if isinstance(found, float) else found[0]
+
+
+@pytest.mark.parametrize("adapted", [False, True], ids=["full weights", "adapter"])
+def test_every_optimiser_step_makes_a_version(tmp_path: Path, adapted: bool) -> None:
+    """Three minibatches are three versions. With S = 0 the tokens of a step have the last version of the step before;
+    with full weights and S = 1 a token may also have one from the middle of a step."""
+    data = ADAPTED if adapted else RECIPE
+    train(tmp_path, data, "train.minibatches=3", "train.steps=3", "rollout.tasks=6")
+    seen = {row["step"]: row["versions"]["player"] for row in consumed(tmp_path)}
+    first = seen[1][0]
+    assert seen == {1: [first] * 2, 2: [first + 3] * 2, 3: [first + 6] * 2}
+
+
+@pytest.mark.parametrize("kept", ["recompute", "keep"])
+def test_the_recipe_says_what_happens_to_a_running_requests_cache(tmp_path: Path, kept: str) -> None:
+    trainer = make(tmp_path, RECIPE, AHEAD, f"stream.cache={kept}")
+    engine: Any = trainer.team.members["player"].engine
+    assert engine.keep_cache is (kept == "keep")
+    trainer.close()
+
+
+def test_the_engine_may_read_the_weights_until_the_optimiser_writes(tmp_path: Path) -> None:
+    """A reader gets in during every forward pass of a training step, and during none of the optimiser's writes."""
+    trainer = make(tmp_path, RECIPE, "train.steps=1")
+    learner: Any = trainer.learners["player"]
+    latch, during = latch_of(learner.model), list[tuple[str, bool]]()
+
+    def read() -> bool:
+        entered = threading.Event()
+
+        def enter() -> None:
+            with latch.reading():
+                entered.set()
+
+        threading.Thread(target=enter, daemon=True).start()
+        return entered.wait(0.2 if latch._writer is not None else 30)
+
+    def watched(owner: Any, name: str, what: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            if threading.current_thread().name == "interplay-learner":
+                during.append((what, read()))
+            return real(*given, **named)
+
+        setattr(owner, name, call)
+
+    watched(learner.model.base_model, "forward", "forward")
+    watched(learner.optimizer, "step", "optimiser")
+    trainer.train()
+    trainer.close()
+    assert ("forward", True) in during and ("optimiser", False) in during
+    assert not {("forward", False), ("optimiser", True)} & set(during)
+
+
+def test_the_stream_lives_on_one_event_loop_that_goes_on_while_the_learner_works(tmp_path: Path) -> None:
+    """The learner waits inside its step until the event loop has run something; a blocked loop would never do so."""
+    trainer = make(tmp_path, RECIPE, "train.steps=3")
+    loops: list[asyncio.AbstractEventLoop] = []
+    pull, learn, save = Feed.pull, trainer.learning.learn, trainer.save
+    ran: list[tuple[str, bool]] = []
+
+    async def noted() -> Any:
+        loops.append(asyncio.get_running_loop())
+        return await pull(trainer.feed)
+
+    def alive(what: str) -> None:
+        beat = threading.Event()
+        loops[-1].call_soon_threadsafe(beat.set)
+        ran.append((what, beat.wait(20)))
+
+    def learned(*given: Any) -> Any:
+        alive("learn")
+        return learn(*given)
+
+    def saved() -> None:
+        if loops:  # the first checkpoint is written before the stream begins
+            alive("save")
+        save()
+
+    trainer.learning.learn = learned  # type: ignore[method-assign]
+    trainer.save = saved  # type: ignore[method-assign]
+    run = trainer._one_step
+
+    async def stepped() -> Any:
+        trainer.feed.pull = noted  # type: ignore[method-assign]
+        return await run()
+
+    trainer._one_step = stepped  # type: ignore[method-assign]
+    trainer.train()
+    trainer.close()
+    assert len(loops) == 3 and len({id(loop) for loop in loops}) == 1
+    assert ran == [("learn", True), ("save", True)] * 3
+
+
+def test_an_evaluation_beside_the_stream_measures_frozen_copies(tmp_path: Path) -> None:
+    """It begins after its step and ends when it likes; its metrics come with the next evaluation, or at the end, and
+    name the step that they are of. The copies are those of that step, although the policy has gone on."""
+    trainer = make(tmp_path, RECIPE, AHEAD, "eval.every=2", "eval.beside=true", "train.steps=4")
+    member = trainer.team.members
+    frozen: dict[int, list[dict[str, torch.Tensor]]] = {}
+    seated: dict[int, set[str]] = {}
+
+    def tensors(name: Any) -> dict[str, torch.Tensor]:
+        return {k: v.clone() for k, v in member[str(name)].loaded.model.state_dict().items()}
+
+    async def measure(team: Any, step: int, seats: Any) -> dict[str, float]:
+        seated[step] = {str(who) for who in seats.values()}
+        frozen[step] = [tensors("player@eval")]
+        while trainer.step_index == step and step < 4:
+            await asyncio.sleep(0.001)
+        frozen[step].append(tensors("player@eval"))
+        return {"eval/score": float(step)}
+
+    trainer.observer = Observer(evaluate=measure)
+    trainer.train()
+    trainer.close()
+    assert seated == {2: {"player@eval"}, 4: {"player@eval"}}
+    for step, copies in frozen.items():
+        assert all(torch.equal(v, copy[k]) for copy in copies for k, v in weights(tmp_path, step).items()), step
+    assert [(row["step"], row["eval/step"]) for row in rows(tmp_path) if "eval/step" in row] == [(4, 2.0)]
+
+
+def test_an_evaluation_in_a_pause_measures_the_newest_version(tmp_path: Path) -> None:
+    """Without `eval.beside`, nothing is sampled for training meanwhile."""
+    trainer = make(tmp_path, RECIPE, AHEAD, "eval.every=1", "train.steps=3")
+    found: list[tuple[bool, bool, set[str]]] = []
+
+    async def measure(team: Any, step: int, seats: Any) -> dict[str, float]:
+        engine: Any = team.members["player"].engine
+        before = engine.stats().sampled_tokens
+        await asyncio.sleep(0.05)
+        newest = trainer.versions.newest("player") == engine.version
+        found.append((newest, engine.stats().sampled_tokens == before, {str(who) for who in seats.values()}))
+        return {}
+
+    trainer.observer = Observer(evaluate=measure)
+    trainer.train()
+    trainer.close()
+    assert found == [(True, True, {"player"})] * 3
+
+
+def test_a_snapshot_stays_in_memory_while_an_episode_plays_against_it(tmp_path: Path) -> None:
+    """The league holds two snapshots, and each step adds one. A group that is being played may name an older one, which
+    is released only when the group has been pulled. Snapshots come and go only while the stream is paused."""
+    trainer = make(tmp_path, {**RECIPE, **CHOOSERS["league"]}, AHEAD, "train.steps=5")
+    gone: list[str] = []
+    moved: list[str] = []
+    seat = trainer.snapshots.seat
+
+    def watched(wanted: Any) -> None:
+        if not hasattr(trainer, "feed"):  # before the stream begins
+            seat(wanted)
+            return
+        if trainer.step_index and trainer.feed.stream.gate.is_set():
+            moved.extend(map(str, trainer.snapshots.seated ^ set(wanted)))
+        playing = {who for seats in trainer.feed._seats.values() for who in feed._snapshots(seats)}
+        gone.extend(str(who) for who in playing - set(wanted))
+        seat(wanted)
+
+    trainer.snapshots.seat = watched  # type: ignore[method-assign]
+    released: list[str] = []
+    release = trainer.team.pool.release
+    trainer.team.pool.release = lambda who: released.append(str(who)) or release(who)  # type: ignore[method-assign]
+    trainer.train()
+    trainer.close()
+    assert gone == moved == [] and released
 
 
 def test_uncorrected_losses_are_refused_ahead_of_training() -> None:
@@ -199,9 +469,6 @@ def test_the_probe_finds_an_output_layer_that_kept_old_weights(tmp_path: Path, h
     keep_old_head(trainer)
     refused(trainer)
     assert trainer.step_index == 1, "found after the first update"
-
-
-ADAPTED = {**RECIPE, "policies": {"player": {"base": "tiny-16x1", "adapter": {"rank": 4}}}}
 
 
 def test_the_probe_finds_an_adapter_that_was_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,9 +570,6 @@ def test_the_probe_scores_an_equal_reply_to_an_equal_prompt_once(
 
 
 def test_a_step_takes_place_on_the_learners_own_thread(tmp_path: Path) -> None:
-    """And the event loop continues meanwhile."""
-    import threading
-
     trainer = make(tmp_path, RECIPE, "train.steps=1")
     threads: list[str] = []
     learn = trainer.learning.learn

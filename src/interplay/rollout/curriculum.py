@@ -3,16 +3,18 @@
 A curriculum chooses the tasks of a step and learns from their episodes. Difficulty is a set of the environment's
 options: `staged` goes through a list of them, `self_paced` and `replay` interpolate between `easy` and `hard`. The
 choice is a function of (seed, step, state), and only `learn` changes the state. So an interrupted step changes nothing,
-and a resumed run chooses the same tasks as an uninterrupted one.
+and a resumed run chooses the same tasks as an uninterrupted one. The tasks of several steps may be played at the same
+time; `as_of` chooses those of a step again from the state that they were chosen from.
 """
 
 from __future__ import annotations
 
+import copy
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from interplay.config import CurriculumSection
 from interplay.errors import CheckpointError
@@ -21,6 +23,7 @@ from interplay.types.occupant import learns
 
 Make = Callable[[int, Mapping[str, Any]], Task]  # task number, options that override the recipe's
 DECAY = 0.7  # weight of a level's earlier results at each new visit
+_STEPS = 64  # steps whose choices are remembered: as many as can be played at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class Staged(Curriculum):
             stage = rng.randrange(self.stage) if back else self.stage
             tasks.append(make(step * count + i, self.section.stages[stage]))
             self.chosen[tasks[-1].id] = stage
+        _forget(self.chosen, _STEPS * count)
         return tasks
 
     def learn(self, step: int, results: Mapping[str, Result]) -> dict[str, float]:
@@ -188,12 +192,11 @@ class LevelReplay(Curriculum):
     def __init__(self, section: CurriculumSection, seed: int) -> None:
         super().__init__(section, seed)
         self.known: dict[int, Known] = {}
-        self.chosen: dict[str, Known] = {}  # levels of this step by task; not part of the state
+        self.chosen: dict[str, Known] = {}  # level of each task that is being played; not part of the state
 
     def choose(self, step: int, count: int, make: Make) -> list[Task]:
         rng, weights = self._rng(step), self.weights(step)
         tasks = []
-        self.chosen = {}
         for i in range(count):
             new = rng.random() >= self.section.replay or not weights
             level = Known(step * count + i, rng.random(), step)
@@ -206,6 +209,7 @@ class LevelReplay(Curriculum):
                 task = replace(task, id=f"{task.id}@{step}")
             tasks.append(task)
             self.chosen[task.id] = level
+        _forget(self.chosen, _STEPS * count)
         return tasks
 
     def weights(self, step: int) -> dict[int, float]:
@@ -224,7 +228,8 @@ class LevelReplay(Curriculum):
     def learn(self, step: int, results: Mapping[str, Result]) -> dict[str, float]:
         replayed = sum(self.chosen[task].index in self.known for task in results)
         for task, result in results.items():
-            level = self.chosen[task]
+            level = self.chosen.pop(task)
+            level = self.known.get(level.index, level)  # a step that was played at the same time may know more
             won, played = result.success * result.episodes, float(result.episodes)
             self.known[level.index] = replace(
                 level,
@@ -251,6 +256,30 @@ class LevelReplay(Curriculum):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         _same_kind(state, "replay")
         self.known = {k["index"]: Known(**k) for k in state["known"]}
+
+
+class Chooser(Protocol):
+    """What chooses the tasks of a step: a curriculum, or workflows that evolve."""
+
+    def choose(self, step: int, count: int, make: Make) -> list[Task]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+C = TypeVar("C", bound=Chooser)
+
+
+def as_of(chooser: C, state: Mapping[str, Any]) -> C:
+    """The chooser as it was when its state was this one. What it chooses is remembered by `chooser` too, which learns
+    from the results."""
+    earlier = copy.copy(chooser)
+    earlier.load_state_dict(state)
+    return earlier
+
+
+def _forget(chosen: dict[str, Any], most: int) -> None:
+    """Forget the oldest choices: their episodes failed or were dropped."""
+    while len(chosen) > most:
+        del chosen[next(iter(chosen))]
 
 
 def between(section: CurriculumSection, difficulty: float) -> dict[str, int | float]:

@@ -156,6 +156,12 @@ class League:
                 del self._lineups[old]
         return self._lineups[step]
 
+    def draw_as_of(self, state: Mapping[str, Any], step: int) -> None:
+        """Draw the opponents of a step again, from the state of the league that they were drawn from."""
+        earlier = League(self.plan)
+        earlier.load_state_dict(state)
+        self._lineups[step] = earlier.lineups(step)
+
     def _asked(self) -> list[tuple[int, FromLeague]]:
         named = ((i, who) for i, m in enumerate(self.plan.matchups) for who in dict.fromkeys(m.named))
         return [(i, who) for i, who in named if isinstance(who, FromLeague)]

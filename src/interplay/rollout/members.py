@@ -201,6 +201,12 @@ class Members:
         else:
             self._idle[name] = member
 
+    def outdate(self, who: Snapshot) -> None:
+        """A snapshot was saved anew, so a released one of this name lends its memory and no longer its weights."""
+        member = self._idle.pop(str(who), None)
+        if member is not None:
+            self._idle[f"{who}, outdated"] = member
+
     def restore(self, name: str, source: Path) -> None:
         """Overwrite a policy's weights with those in `source`."""
         member = self.by_name[name]

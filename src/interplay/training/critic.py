@@ -211,7 +211,9 @@ class StateCritic(Desk[Question, float]):
     def learn(self, lines: Sequence[Sequence[Turn]]) -> dict[str, float]:
         """Learn from lines: the kept turns of a role, in order."""
         examples: dict[str, list[Example]] = {name: [] for name in self.critics}
-        paid = {turn: earned for turn, (_, earned) in self._arrived.items()}
+        # Episodes that go on meanwhile add to `_arrived` on another thread, so it is not iterated over.
+        kept = {turn.id for line in lines for turn in line}
+        paid = {turn: self._arrived[turn][1] for turn in kept if turn in self._arrived}
         for line in lines:
             for turn, ahead in credit.beyond(line, paid, self.weights, self.judges):
                 seen, _ = self._arrived.pop(turn.id)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from interplay.engines.census import census
+from interplay.rollout.curriculum import Curriculum, as_of
+from interplay.rollout.evolve import Evolution
 from interplay.rollout.runner import Runner
 from interplay.rollout.stream import DrawnTask, Group, Pace, Play, Stage, Stream
 from interplay.rollout.team import speech_of
@@ -28,7 +31,9 @@ class Feed:
         self.stream = Stream(pace, self._draw, play or runner.episode, stage, self._idle)
         runner.gate = self.stream.gate
         self._seating = state.team.seating
-        self._tasks: dict[int, list[Task]] = {}  # of recent training steps, by step
+        self._tasks: dict[int, list[Task]] = {}  # of the open training steps, by step
+        # The states of curriculum and league that the tasks of the open steps were drawn from.
+        self._origins: dict[int, dict[str, Any]] = {}
         self._used: Counter[Snapshot] = Counter()  # in groups that are being played or wait to be pulled
         self._seats: dict[int, Mapping[Role, Occupant]] = {}  # of those groups, by their numbers
         self._held: set[Snapshot] = set()  # for an evaluation beside the stream
@@ -40,6 +45,7 @@ class Feed:
         """Start playing. Tasks that an earlier process issued but did not train on are issued again."""
         state = self.state
         saved = state.stream or {}
+        self._origins = {int(step): origin for step, origin in saved.get("origins", {}).items()}
         self.stream.begin(state.step_index, saved.get("issued", state.step_index * self.batch), saved.get("again", ()))
 
     async def pull(self) -> list[Group]:
@@ -102,8 +108,16 @@ class Feed:
         return max(lags, default=0)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run must know: which tasks were issued, and which of those were not trained on."""
-        return {"issued": self.stream.issued, "again": self.stream.unconsumed}
+        """What a resumed run must know: which tasks were issued, which of those were not trained on, what the tasks of
+        the open steps were drawn from, and which snapshots play in them."""
+        origins = {str(step): origin for step, origin in self._origins.items() if self._is_open(step)}
+        playing = {*self._used, *self._opponents()}
+        return {
+            "issued": self.stream.issued,
+            "again": self.stream.unconsumed,
+            "origins": origins,
+            "snapshots": sorted(map(str, playing)),
+        }
 
     # -- tasks ----------------------------------------------------------------------------------------------------
 
@@ -118,38 +132,72 @@ class Feed:
         seats = self._seats[number] = whose.seats_for(task, step)
         self._used.update(_snapshots(seats))
         seating = self._seating(lambda _: seats, speech_of(state.plan.recipe))
-        return DrawnTask(task, lambda: seating(task), state.step_index)
+        return DrawnTask(task, lambda: seating(task), self._origins[step]["at"])
 
     def _begin_step(self, step: int) -> None:
+        """Choose the tasks and the opponents of a step. If an earlier process has chosen them, choose the same ones."""
         state, count = self.state, self.batch
-        if state.curriculum is not None:
+        for old in [s for s in self._tasks if not self._is_open(s)]:
+            del self._tasks[old], self._origins[old]
+        if step in self._origins:
+            curriculum = self._restored(step)
+        else:
+            curriculum = state.curriculum
+            self._origins[step] = {
+                "at": state.step_index,
+                "curriculum": None if curriculum is None else copy.deepcopy(curriculum.state_dict()),
+                "league": None if state.season is None else copy.deepcopy(state.season.state_dict()),
+            }
+        if curriculum is not None:
             make = lambda i, options: state.plan.task(i, options=options)  # noqa: E731
-            self._tasks[step] = state.curriculum.choose(step, count, make)
+            self._tasks[step] = curriculum.choose(step, count, make)
         else:
             self._tasks[step] = [state.plan.task(step * count + i) for i in range(count)]
-        for old in [s for s in self._tasks if s < state.step_index - self.settings.max_staleness]:
-            del self._tasks[old]
         self.seat_snapshots(step)
         if not self.settings.max_staleness:
             for engine in state.team.engines:  # do not reuse what an evaluation or an earlier step cached
                 engine.flush()
 
+    def _restored(self, step: int) -> Curriculum | Evolution | None:
+        """Draw the opponents of a step from the league as it was; return the curriculum as it was."""
+        origin, state = self._origins[step], self.state
+        if state.season is not None and origin["league"] is not None:
+            state.season.league.draw_as_of(origin["league"], step)
+        if state.curriculum is None or origin["curriculum"] is None:
+            return state.curriculum
+        return as_of(state.curriculum, origin["curriculum"])
+
+    def _is_open(self, step: int) -> bool:
+        """Whether some tasks of a step were not issued yet, or not trained on."""
+        waiting = self.stream.unconsumed
+        return (step + 1) * self.batch > self.stream.issued or any(n // self.batch == step for n in waiting)
+
     def _release(self, number: int) -> None:
         self._used -= Counter(_snapshots(self._seats.pop(number)))
 
-    def hold(self, copies: Iterable[Snapshot], step: int) -> None:
+    def hold(self, copies: Iterable[Snapshot]) -> None:
         """Read these snapshots anew and keep them in memory until this is called again."""
         self._held = set()
-        self.seat_snapshots(step)
+        self.seat_snapshots()
         self._held = set(copies)
-        self.seat_snapshots(step)
+        self.seat_snapshots()
 
-    def seat_snapshots(self, step: int) -> None:
-        """Load the snapshots that a step needs: starts that a matchup names, references, opponents from the league,
-        those that still play in an episode, and those that are held."""
+    def seat_snapshots(self, *steps: int) -> None:
+        """Load the snapshots that are needed: starts that a matchup names, references, the league's opponents in these
+        steps and in the step whose tasks are drawn next, those that still play in an episode, and those that are
+        held."""
         state = self.state
-        drawn = set() if state.season is None else state.season.opponents(step)
+        drawn = self._opponents(*steps)
         state.snapshots.seat(state.plan.starts | set(state.references.values()) | drawn | set(self._used) | self._held)
+
+    def _opponents(self, *steps: int) -> set[Snapshot]:
+        """The league's opponents in these steps, in the step that is drawn next, and in those of which not all tasks
+        were issued."""
+        season, coming = self.state.season, self.state.step_index + self.settings.max_staleness
+        if season is None:
+            return set()
+        begun = (s for s in self._tasks if (s + 1) * self.batch > self.stream.issued)
+        return {who for step in {*begun, *steps, coming} for who in season.opponents(step)}
 
     def _idle(self) -> bool:
         found = [engine.stats() for engine in self.state.team.engines]

@@ -30,6 +30,7 @@ class Snapshots:
         with written(folder) as work:
             self.team.members[who.policy].save(work)
         self.digests[str(who)] = _digest(folder)
+        self.team.pool.outdate(who)
 
     def digest(self, who: Snapshot) -> str:
         name = str(who)

@@ -156,7 +156,8 @@ class RunState:
         if self.fresh and self.step_index == 0:
             return set()  # at step 0 they equal this checkpoint, and are made from it
         league = [] if self.season is None else self.season.league.snapshots.values()
-        return {*self.plan.snapshots, *self.references.values(), *(who for mine in league for who in mine)}
+        playing = map(parse_snapshot, (self.stream or {}).get("snapshots", ()))  # the league may have dropped them
+        return {*self.plan.snapshots, *self.references.values(), *playing, *(who for mine in league for who in mine)}
 
     def _restore(self, found: Checkpoint) -> None:
         """Load the rest of a checkpoint; the policies' weights were read from it already."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from interplay.agents.best_of import Choosing
 from interplay.errors import ConfigError, did_you_mean
@@ -222,7 +222,7 @@ class Trainer(RunState):
             learned.metrics["stream/replaced"] = float(self.feed.replaced)
         trained = {turn.role for e in learned.episodes for turn in e.turns if turn.policy in self.learners}
         self.guards.watch(self.step_index, list(self.learners), learned.metrics, trained)
-        return self._log(groups, learned, clock)
+        return await self._log(groups, learned, clock)
 
     def _record(self, learned: Learned) -> dict[str, float]:
         """Update curriculum and league with the step's episodes."""
@@ -252,7 +252,7 @@ class Trainer(RunState):
             clock.lap("evolve")
         self._refresh_references()
         if self.plan.recipe.stream.max_staleness:
-            self.feed.seat_snapshots(self.step_index)
+            self.feed.seat_snapshots()
         section = self.plan.recipe.eval
         if self.observer.evaluate is not None and section.every and self.step_index % section.every == 0:
             if section.beside and self.plan.recipe.stream.max_staleness:
@@ -269,7 +269,7 @@ class Trainer(RunState):
         copies = {Policy(name): Snapshot(name, "eval") for name in self.plan.trainable}
         for who in copies.values():
             self.snapshots.keep(who)
-        self.feed.hold(copies.values(), self.step_index)
+        self.feed.hold(copies.values())
         seats = {role: _replaced(who, copies) for role, who in self.plan.seats.items()}
         work = self.observer.evaluate(self.team, self.step_index, seats)
         self._beside = self.step_index, asyncio.ensure_future(work)
@@ -282,7 +282,7 @@ class Trainer(RunState):
         step, work = self._beside
         found = {**await work, "eval/step": float(step)}
         self._beside = None
-        self.feed.hold((), self.step_index)
+        self.feed.hold(())
         return found
 
     def _publish(self, names: Iterable[str]) -> None:
@@ -290,7 +290,9 @@ class Trainer(RunState):
         for name in names:
             self.publish(name)
 
-    def _log(self, groups: Sequence[Group], learned: Learned, clock: Clock) -> dict[str, float]:
+    async def _log(self, groups: Sequence[Group], learned: Learned, clock: Clock) -> dict[str, float]:
+        """Write the records and, if it is due, a checkpoint. The learner's thread writes them, since writing the
+        weights of a large model would block the event loop for long."""
         metrics = learned.metrics
         metrics["tokens_sampled"] = sum(t.sampled for e in learned.episodes for t in e.turns)
         self.tokens += self._used(groups, learned)
@@ -310,14 +312,18 @@ class Trainer(RunState):
         metrics |= {"memory_gib": peak_bytes() / GiB, **self._estimated}
         self.meter.start()
         metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
-        self.records.step(self.step_index, learned.episodes, metrics, learned.credit)
-        self.records.consumed(consumed(groups, self.step_index, self.learners))
         self.stream = self.feed.state_dict()
+        rows = consumed(groups, self.step_index, self.learners)
+        await self.thread.do(lambda: self._write(learned, rows))
         due = self.step_index % self.plan.recipe.checkpoint.every == 0
         if self._is_best(metrics) or due or self.spent or self.step_index == self.plan.recipe.train.steps:
             self._count()
-            self.save()
+            await self.thread.do(self.save)
         return metrics
+
+    def _write(self, learned: Learned, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.records.step(self.step_index, learned.episodes, learned.metrics, learned.credit)
+        self.records.consumed(rows)
 
     def _used(self, groups: Sequence[Group], learned: Learned) -> Counter[str]:
         """The tokens that each policy sampled for this step. Failed and dropped episodes count too, and so do rejected
