@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+import interplay as ip
+from interplay.cli import session
+from interplay.cli.main import app
 from interplay.config import load
 from interplay.config.evolve import EvolveSection
 from interplay.envs.workflows.motifs import Design, Graph, moves, turned
 from interplay.errors import ConfigError
+from interplay.evaluation import field as suite_field
+from interplay.evaluation.field import Field
 from interplay.rollout.evolve import Evolution, brief, design
 from interplay.rollout.resolve import resolve
 from interplay.training.trainer import Observer, Trainer
@@ -155,6 +161,42 @@ def test_a_run_evolves_its_workflow_and_its_designer_learns(tmp_path: Path) -> N
         assert again.evolution.state_dict() == json.loads(json.dumps(evolution.state_dict()))
     finally:
         again.close()
+
+
+@pytest.mark.slow
+def test_a_run_is_measured_played_and_drawn_with_the_workflow_that_evolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by commands that read the run folder later. Before training it is the workflow of the recipe."""
+
+    def crown(self: Evolution, _: Sequence[Design]) -> None:
+        self.champion = Design(self.start, {"solve": {"vote": 3}})
+
+    measured: list[Any] = []
+
+    def field(plan: Any, *rest: Any, **named: Any) -> Field:
+        measured.append(plan.task(0).data["workflow"]["nodes"]["solve"].get("samples", 1))
+        return Field(plan, *rest, **named)
+
+    monkeypatch.setattr(Evolution, "_crown", crown)
+    monkeypatch.setattr(session, "Field", field)
+    monkeypatch.setattr(suite_field, "Field", field)
+    small = ["train.steps=1", "evolve.every=1", "rollout.tasks=1", "algorithm.group=2", "evolve.candidates=1"]
+    small += ["evolve.tasks=1", "evolve.looks=1", "evolve.designs=2", "device=cpu", "sampling.max_tokens=2"]
+    run = str(tmp_path / "run")
+
+    def command(*words: str) -> str:
+        found = CliRunner().invoke(app, list(words))
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    command("train", str(RECIPE), "--run", run, "eval.games=2", *small)
+    command("eval", run, "eval.games=2")
+    assert measured == [1, 3, 3]
+    assert "solver ×3 vote" in command("draw", run) and "solver ×3 vote" not in command("draw", str(RECIPE))
+    assert "solver ×3 vote" in (tmp_path / "run" / "eval" / "eval.md").read_text(encoding="utf-8")
+    with ip.load(run) as team:
+        assert team.task(0).data["workflow"]["nodes"]["solve"]["samples"] == 3
 
 
 @pytest.mark.parametrize(
