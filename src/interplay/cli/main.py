@@ -278,7 +278,7 @@ def check(
 
 @app.command(cls=KeyedCommand, rich_help_panel=_OWN)
 def draw(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
-    """Print the workflow of a RECIPE, or of a run, as a Mermaid diagram. Of a run with [evolve], it is the best so far."""
+    """Print the workflow of a RECIPE, or of a run (the best so far, if it evolves), as a Mermaid diagram."""
     from interplay.cli.evaluate import with_evolved
     from interplay.config import load
     from interplay.envs.workflows.graph import mermaid

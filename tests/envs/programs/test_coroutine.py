@@ -94,6 +94,15 @@ def test_a_program_that_can_never_go_on_is_a_limit_and_not_a_hang(program: Make,
     assert episode.error is not None and "never comes" in episode.error
 
 
+def test_a_program_that_takes_too_long_after_a_reply_is_replayed_like_one_that_crashes(program: Make) -> None:
+    (task,) = program("small_teams:dawdles_on_a", how={"seconds": 0.05})
+    env = played(task, {"planner": "abc"})
+    assert env.observe() == {} and "Timeout" in env.state()
+    assert [(r.name, r.value) for r in envs.outcome_of(env)] == [("crashed", -0.1)]
+    fine = played(task, {"planner": "xyz"})
+    assert fine.observe() == {} and [r.name for r in envs.outcome_of(fine)] == ["score"]
+
+
 def test_a_replay_that_asks_for_something_else_has_diverged(program: Make) -> None:
     (task,) = program("small_teams:never_the_same")
     counts.take()

@@ -103,9 +103,11 @@ def legal_actions(env: Env, role: Role) -> tuple[str, ...]:
     observation = env.observe().get(role)
     if observation is None:
         raise EnvError(f"a bot was asked to act as '{role}', but '{role}' must not act in '{env.task.env}' now.")
-    if not observation.legal:
+    call = observation.call
+    legal = observation.legal or tuple(s.content for s in (call.only if call else ()) if not s.calls)
+    if not legal:
         raise EnvError(
             f"environment '{env.task.env}' lists no legal actions for '{role}', but a bot can only choose from a list; "
             "expected Observation.legal, or no bot in this seat."
         )
-    return observation.legal
+    return legal

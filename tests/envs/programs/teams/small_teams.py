@@ -83,6 +83,12 @@ async def waits_for_nothing(row: Row, ask: Any) -> None:
     await asyncio.get_running_loop().create_future()
 
 
+async def dawdles_on_a(row: Row, ask: Any) -> str:
+    said = str(await ask("planner", "Say something."))
+    await asyncio.sleep(60.0 if said.startswith("a") else 0.0)
+    return said
+
+
 async def repeats(row: Row, ask: Any) -> list[str]:
     return [str(await ask("planner", "Again.")) for _ in range(4)]
 
