@@ -6,15 +6,17 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import interplay as ip
 from interplay.cli import session
 from interplay.cli.main import app
-from interplay.config import load
+from interplay.config import RewardSection, load
 from interplay.config.evolve import EvolveSection
 from interplay.envs.workflows.motifs import Design, Graph, moves, turned
 from interplay.errors import ConfigError
@@ -22,7 +24,9 @@ from interplay.evaluation import field as suite_field
 from interplay.evaluation.field import Field
 from interplay.rollout.evolve import Evolution, brief, design
 from interplay.rollout.resolve import resolve
+from interplay.training.evolving import Evolver
 from interplay.training.trainer import Observer, Trainer
+from interplay.types import Rewards
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes" / "programs" / "evolve.toml"
@@ -149,6 +153,14 @@ def test_a_run_evolves_its_workflow_and_its_designer_learns(tmp_path: Path) -> N
     try:
         trainer.train()
         evolution = trainer.evolution
+        before = {name: member.loaded.model.state_dict() for name, member in trainer.team.members.items()}
+        before = {name: {k: v.clone() for k, v in weights.items()} for name, weights in before.items()}
+        assert trainer.evolver is not None and evolution is not None
+        kept = json.loads(json.dumps(evolution.state_dict()))
+        asyncio.run(trainer.evolver.round())  # with frozen policies
+        for name, member in trainer.team.members.items():
+            assert all(torch.equal(v, before[name][k]) for k, v in member.loaded.model.state_dict().items())
+        evolution.load_state_dict(kept)
     finally:
         trainer.close()
     assert evolution is not None and evolution.rounds == 3
@@ -161,6 +173,14 @@ def test_a_run_evolves_its_workflow_and_its_designer_learns(tmp_path: Path) -> N
         assert again.evolution.state_dict() == json.loads(json.dumps(evolution.state_dict()))
     finally:
         again.close()
+
+
+def test_the_tokens_of_a_workflow_have_a_price() -> None:
+    evolver: Any = Evolver.__new__(Evolver)
+    evolver.plan = SimpleNamespace(roles=ROLES, recipe=SimpleNamespace(reward=RewardSection()))
+    evolver.evolution = SimpleNamespace(section=EvolveSection(price=0.1))
+    turns = [SimpleNamespace(sampled=1500), SimpleNamespace(sampled=500)]
+    assert evolver._worth(SimpleNamespace(rewards=Rewards.team("correct", 1.0), turns=turns)) == pytest.approx(0.8)
 
 
 @pytest.mark.slow
