@@ -89,8 +89,9 @@ def test_a_wrong_token_opens_nothing_and_a_services_error_is_a_crash(tasks: list
     assert "OOM at x: no memory" in str(failed[0])
 
 
-def test_a_service_that_is_gone_gets_no_episode(tasks: list[Task]) -> None:
+def test_a_service_that_is_gone_gets_no_episode(tasks: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection was lost while it waited. The next service gets the episode."""
+    monkeypatch.setattr(attach, "PATIENCE", 600.0)
     door = attach.Door()
     gateway().attach = door
     body = f"POST /attach HTTP/1.1\r\nhost: 127.0.0.1:{gateway().port}\r\nauthorization: Bearer {TOKEN}\r\n\r\n"

@@ -161,6 +161,7 @@ def test_a_required_tool_call_is_the_only_thing_that_can_be_sampled(players: Any
 
     async def said(number: int) -> Any:
         agent = players.seated(["a"]).players["a"]
+        agent.sampling = replace(agent.sampling, max_tokens=32)
         view = agent.look(Observation(order.messages, fresh=True, call=order.call))
         return await agent.sample(None, view, Stamp(number, Task("t", "program", 0), 0, "e", 0))
 

@@ -44,9 +44,11 @@ class Bot(ABC):
         return None
 
     def suits(self, env: Env) -> None:
-        """Raise if this bot cannot play `env`, a fresh environment. By default: if it lists no legal actions."""
-        for role in env.observe():
-            legal_actions(env, role)
+        """Raise if this bot cannot play `env`, a fresh environment. By default: if it lists no legal actions. A program
+        outside says only with each call what it takes, so it is not checked here."""
+        for role, observation in env.observe().items():
+            if observation.call is None:
+                legal_actions(env, role)
 
     def refuse(self, why: str) -> NoReturn:
         """Raise a `ConfigError` of one sentence. `why` says what the environment has or is, and what was expected."""
