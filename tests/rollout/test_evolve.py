@@ -6,17 +6,27 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from typer.testing import CliRunner
 
-from interplay.config import load
+import interplay as ip
+from interplay.cli import session
+from interplay.cli.main import app
+from interplay.config import RewardSection, load
 from interplay.config.evolve import EvolveSection
 from interplay.envs.workflows.motifs import Design, Graph, moves, turned
 from interplay.errors import ConfigError
+from interplay.evaluation import field as suite_field
+from interplay.evaluation.field import Field
 from interplay.rollout.evolve import Evolution, brief, design
 from interplay.rollout.resolve import resolve
+from interplay.training.evolving import Evolver
 from interplay.training.trainer import Observer, Trainer
+from interplay.types import Rewards
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes" / "programs" / "evolve.toml"
@@ -143,6 +153,14 @@ def test_a_run_evolves_its_workflow_and_its_designer_learns(tmp_path: Path) -> N
     try:
         trainer.train()
         evolution = trainer.evolution
+        before = {name: member.loaded.model.state_dict() for name, member in trainer.team.members.items()}
+        before = {name: {k: v.clone() for k, v in weights.items()} for name, weights in before.items()}
+        assert trainer.evolver is not None and evolution is not None
+        kept = json.loads(json.dumps(evolution.state_dict()))
+        asyncio.run(trainer.evolver.round())  # with frozen policies
+        for name, member in trainer.team.members.items():
+            assert all(torch.equal(v, before[name][k]) for k, v in member.loaded.model.state_dict().items())
+        evolution.load_state_dict(kept)
     finally:
         trainer.close()
     assert evolution is not None and evolution.rounds == 3
@@ -155,6 +173,50 @@ def test_a_run_evolves_its_workflow_and_its_designer_learns(tmp_path: Path) -> N
         assert again.evolution.state_dict() == json.loads(json.dumps(evolution.state_dict()))
     finally:
         again.close()
+
+
+def test_the_tokens_of_a_workflow_have_a_price() -> None:
+    evolver: Any = Evolver.__new__(Evolver)
+    evolver.plan = SimpleNamespace(roles=ROLES, recipe=SimpleNamespace(reward=RewardSection()))
+    evolver.evolution = SimpleNamespace(section=EvolveSection(price=0.1))
+    turns = [SimpleNamespace(sampled=1500), SimpleNamespace(sampled=500)]
+    assert evolver._worth(SimpleNamespace(rewards=Rewards.team("correct", 1.0), turns=turns)) == pytest.approx(0.8)
+
+
+@pytest.mark.slow
+def test_a_run_is_measured_played_and_drawn_with_the_workflow_that_evolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by commands that read the run folder later. Before training it is the workflow of the recipe."""
+
+    def crown(self: Evolution, _: Sequence[Design]) -> None:
+        self.champion = Design(self.start, {"solve": {"vote": 3}})
+
+    measured: list[Any] = []
+
+    def field(plan: Any, *rest: Any, **named: Any) -> Field:
+        measured.append(plan.task(0).data["workflow"]["nodes"]["solve"].get("samples", 1))
+        return Field(plan, *rest, **named)
+
+    monkeypatch.setattr(Evolution, "_crown", crown)
+    monkeypatch.setattr(session, "Field", field)
+    monkeypatch.setattr(suite_field, "Field", field)
+    small = ["train.steps=1", "evolve.every=1", "rollout.tasks=1", "algorithm.group=2", "evolve.candidates=1"]
+    small += ["evolve.tasks=1", "evolve.looks=1", "evolve.designs=2", "device=cpu", "sampling.max_tokens=2"]
+    run = str(tmp_path / "run")
+
+    def command(*words: str) -> str:
+        found = CliRunner().invoke(app, list(words))
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    command("train", str(RECIPE), "--run", run, "eval.games=2", *small)
+    command("eval", run, "eval.games=2")
+    assert measured == [1, 3, 3]
+    assert "solver ×3 vote" in command("draw", run) and "solver ×3 vote" not in command("draw", str(RECIPE))
+    assert "solver ×3 vote" in (tmp_path / "run" / "eval" / "eval.md").read_text(encoding="utf-8")
+    with ip.load(run) as team:
+        assert team.task(0).data["workflow"]["nodes"]["solve"]["samples"] == 3
 
 
 @pytest.mark.parametrize(

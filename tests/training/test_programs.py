@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import torch
 
 from interplay.config import Recipe, validate
 from interplay.envs.programs import counts
-from interplay.errors import GuardError
+from interplay.errors import ConfigError, GuardError
+from interplay.rollout.records import read
 from interplay.rollout.resolve import resolve
 from interplay.training.trainer import Observer, Trainer
 
@@ -49,6 +51,64 @@ def test_a_step_of_one_policy_leaves_the_other_of_the_same_program_bit_identical
         made.close()
     same = {name: all(torch.equal(before[name][k], after[name][k]) for k in before[name]) for name in before}
     assert same == {"a": False, "b": True}
+
+
+def test_adapters_a_frozen_policy_a_remote_model_and_a_bot_serve_one_program(tmp_path: Path, served: Any) -> None:
+    """The adapters learn, and nobody else's turns are trained. A server cannot be held to a list of replies."""
+    url = served(lambda body: f"far {len(body['messages'])}")
+    policies = {
+        "a": {"base": "tiny", "adapter": {"rank": 2}}, "b": {"base": "tiny", "adapter": {"rank": 2}},
+        "past": {"base": "tiny", "trainable": False},
+        "far": {"base": "openai:gpt", "trainable": False, "remote": {"url": url}},
+    }  # fmt: skip
+    seats = {"a": "a", "b": "b", "past": "past", "far": "far", "bot": "bot:first"}
+    env = {"name": "program", "coroutine": "small_teams:five", "reward": "small_teams:length", "roles": list(seats)}
+    made = trainer(tmp_path, "", policies, train={"steps": 1}, env=env, seats=seats)
+    try:
+        made.train()
+    finally:
+        made.close()
+    (record, *_) = read(tmp_path / "episodes.jsonl")
+    spoke = {
+        turn.role: (str(turn.policy), turn.text, bool(turn.samples and turn.last.action))
+        for turn in record.episode.turns
+    }
+    assert {role: who for role, (who, _, _) in spoke.items()} == seats
+    assert spoke["far"][1] == "far 1" and spoke["bot"][1] == "left"
+    assert [role for role, (_, _, ids) in spoke.items() if ids] == ["a", "b", "past"]
+    row = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
+    assert row["episodes_failed"] == 0 and row["a/tokens"] > 0 and row["b/tokens"] > 0
+    listed = {**env, "route": {"far": {"only": ["yes", "no"]}}}
+    other = trainer(tmp_path / "other", "", policies, train={"steps": 1}, env=listed, seats=seats)
+    try:
+        with pytest.raises(ConfigError, match=r"listed replies of the role 'far'.*a remote model cannot be restricted"):
+            other.train()
+    finally:
+        other.close()
+
+
+def test_a_judge_marks_what_a_program_did(tmp_path: Path, served: Any) -> None:
+    policies = {"a": {"base": "tiny"}, "far": {"base": "openai:gpt", "trainable": False}}
+    policies["far"]["remote"] = {"url": served(lambda body: "7")}  # type: ignore[assignment]
+    seats = {"planner": "a", "solver": "a"}
+    judges = {"taste": {"kind": "pointwise", "who": "far"}}
+    made = trainer(tmp_path, "small_teams:two", policies, train={"steps": 1}, seats=seats, judges=judges)
+    try:
+        made.train()
+    finally:
+        made.close()
+    for record in read(tmp_path / "episodes.jsonl"):
+        marks = [r.value for r in record.episode.rewards if r.name == "taste"]
+        assert marks and all(mark is not None for mark in marks) and record.episode.judged
+
+
+def test_a_run_records_that_its_program_has_no_walls(tmp_path: Path) -> None:
+    env = {"name": "program", "function": "commands:one", "reward": "commands:length", "roles": ["planner"]}
+    env |= {"program": {"walls": "none", "network": True}}
+    made = trainer(tmp_path, "", {"a": {"base": "tiny"}}, env=env, seats={"planner": "a"})
+    made.close()
+    how = json.loads((tmp_path / "run.json").read_text())["recipe"]["env"]["program"]
+    assert (how["walls"], how["network"]) == ("none", True)
 
 
 def test_assistant_text_that_nobody_sampled_is_never_trained(tmp_path: Path) -> None:

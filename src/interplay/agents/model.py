@@ -9,14 +9,13 @@ from operator import attrgetter
 
 from interplay.agents.calls import Asked, answered, followed
 from interplay.agents.memory import Memory, spoken_in, written
-from interplay.agents.player import Stamp, View, turn_of
+from interplay.agents.player import Stamp, View, refuse_media, turn_of
 from interplay.agents.render import Renderer, Said
 from interplay.agents.soft import ChannelLink
 from interplay.agents.syntax import Wanted
 from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
 from interplay.envs import Env
-from interplay.errors import ConfigError
 from interplay.types import Message, Observation, ProgramCall, Role, Sample, Spoken, Status, Stop, Turn, seed_of
 
 
@@ -40,7 +39,7 @@ class ModelAgent:
 
     def look(self, observation: Observation) -> View:
         if observation.call is not None and observation.fresh:
-            self._refuse_media(observation.messages)
+            refuse_media(self.role, observation.messages, self.engine.capabilities.media)
             found = self.memory.recall(self.renderer, observation.messages, observation.call)
             return View(observation, found.prompt, found.messages, found)
         if not self.tools.calls and observation.tools:
@@ -52,17 +51,6 @@ class ModelAgent:
         messages = (self.history if keep else ()) + observation.messages
         prompt = self.renderer.prompt(messages, self.said if keep else None, observation.tools)
         return View(observation, prompt, messages)
-
-    def _refuse_media(self, messages: tuple[Message, ...]) -> None:
-        """What a program sends must not be left out silently."""
-        sent = {m.kind for message in messages for m in message.media}
-        if missing := sorted(sent - self.engine.capabilities.media):
-            taken = ", ".join(("text", *sorted(self.engine.capabilities.media)))
-            raise ConfigError(
-                f"the program sent media of the kind {' and '.join(missing)} to the role '{self.role}', and the model "
-                f"in this seat takes only {taken}; expected a model that takes them, or a program that does not send "
-                "them."
-            )
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
         call = view.observation.call

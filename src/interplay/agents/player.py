@@ -7,7 +7,7 @@ sampled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -96,6 +96,17 @@ def forkable(players: Mapping[Role, Player]) -> dict[Role, Agent]:
             "candidates continues from copies; expected a plan with independent episodes."
         )
     return out
+
+
+def refuse_media(role: Role, messages: Sequence[Message], takes: Set[str]) -> None:
+    """What a program sends must not be left out silently."""
+    sent: set[str] = {m.kind for message in messages for m in message.media}
+    if missing := sorted(sent - takes):
+        taken = ", ".join(("text", *sorted(takes)))
+        raise ConfigError(
+            f"the program sent media of the kind {' and '.join(missing)} to the role '{role}', and the model in this "
+            f"seat takes only {taken}; expected a model that takes them, or a program that does not send them."
+        )
 
 
 def turn_of(

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, replace
 
 from interplay.agents.calls import Asked, answered, followed
 from interplay.agents.memory import spoken_in, written
-from interplay.agents.player import Stamp, View, turn_of
+from interplay.agents.player import Stamp, View, refuse_media, turn_of
 from interplay.agents.syntax import Plain, Wanted
 from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
 from interplay.envs import Env
-from interplay.types import Message, Observation, Role, Sample, Status, Stop, Turn, seed_of
+from interplay.errors import ConfigError
+from interplay.types import Message, Observation, ProgramCall, Role, Sample, Status, Stop, Turn, seed_of
 
 _SYNTAX = Plain("user")
 
@@ -40,12 +41,23 @@ class RemoteAgent:
 
     def look(self, observation: Observation) -> View:
         if observation.call is not None and observation.fresh:
+            refuse_media(self.role, observation.messages, self.engine.capabilities.media)
+            self._refuse_mask(observation.call)
             said = (replace(m, content=written(_SYNTAX, m), tool_calls=()) for m in observation.messages)
             return View(observation, messages=tuple(said))
         if not self.tools.calls and observation.tools:
             observation = replace(observation, tools=())
         before = () if observation.fresh else self.history
         return View(observation, messages=before + observation.messages)
+
+    def _refuse_mask(self, call: ProgramCall) -> None:
+        """A server cannot be held to a list of replies, and the program would get replies that it did not allow."""
+        if call.only:
+            raise ConfigError(
+                f"the program takes only listed replies of the role '{self.role}' (a strict JSON schema, a required "
+                "tool call or env.route), and a remote model cannot be restricted to a list; expected a policy of this "
+                "run in that seat, or a program that takes any reply."
+            )
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
         call = view.observation.call

@@ -15,7 +15,7 @@ from interplay.agents.player import Stamp
 from interplay.agents.remote import RemoteAgent
 from interplay.algorithms import Independent
 from interplay.api.loop import finished
-from interplay.cli.evaluate import newest
+from interplay.cli.evaluate import newest, with_evolved
 from interplay.cli.quiet import quiet_libraries
 from interplay.config import load as load_recipe
 from interplay.errors import ConfigError, InterplayError, did_you_mean
@@ -112,7 +112,8 @@ class TrainedTeam:
 def load(source: str | PathLike[str], *changes: str, checkpoint: str | PathLike[str] | None = None) -> TrainedTeam:
     """Load the team of a run with its newest checkpoint, or the untrained team of a recipe file."""
     path = os.fspath(source)
-    plan = resolve(load_recipe(path, changes), training=False)
+    folder = None if checkpoint is None else Path(checkpoint)
+    plan = with_evolved(path, resolve(load_recipe(path, changes), training=False), folder)
     quiet_libraries()
-    sources = newest(path, plan, None if checkpoint is None else Path(checkpoint))
+    sources = newest(path, plan, folder)
     return TrainedTeam(plan, Team(plan.recipe, sources))

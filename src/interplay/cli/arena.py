@@ -32,11 +32,13 @@ def run_arena(
     """Runs the arena. A player is `bot:NAME`, a policy of the recipe, a run or checkpoint folder (each role with its
     own policy), any model or PEFT folder, or `openai:MODEL@URL`. `name=` before a player sets its name in the table. An
     argument that begins with a key of the recipe, such as `env.size=4`, changes the recipe."""
+    from interplay.cli.evaluate import Findings, newest, publish, with_evolved
+
     changes, players = split_overrides(players)
     recipe = recipe_for(path, changes)
-    plan = resolve(recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"games": games})}), training=False)
+    recipe = recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"games": games})})
+    plan = with_evolved(path, resolve(recipe, training=False), None)
     named = _named(players)
-    from interplay.cli.evaluate import Findings, newest, publish
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()

@@ -13,6 +13,7 @@ from rich.console import Console
 from interplay.cli.progress import games_played
 from interplay.config import TEAM, load
 from interplay.errors import ConfigError
+from interplay.rollout.evolve import evolved
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
 from interplay.types import Occupant, Policy, Role, Scripted, Snapshot
@@ -22,29 +23,39 @@ if TYPE_CHECKING:
     from interplay.evaluation.sheet import Chart, Sheet
     from interplay.evaluation.suite import Report
     from interplay.rollout.team import Team
+    from interplay.training.checkpoint import Checkpoint
 
 
 def newest(path: str, plan: RunPlan, folder: Path | None) -> dict[str, str]:
     """Where the weights of the trained policies are: in `folder`, else in the newest checkpoint of the run. Empty if
     `path` is not a run folder: the policies are then untrained."""
+    found = _checkpoint(path, folder)
+    return {} if found is None else {name: str(found.policy(name)) for name in plan.saved}
+
+
+def with_evolved(path: str, plan: RunPlan, folder: Path | None) -> RunPlan:
+    """The plan with the workflow that evolved up to the same checkpoint, if the recipe has [evolve]."""
+    found = None if plan.recipe.evolve is None else _checkpoint(path, folder)
+    return plan if found is None else evolved(plan, found.trainer)
+
+
+def _checkpoint(path: str, folder: Path | None) -> Checkpoint | None:
     from interplay.training import checkpoint
 
     if folder is not None:
-        found = checkpoint.read(folder)
-    elif Path(path).is_dir():
-        latest = checkpoint.latest(Path(path) / "checkpoints")
-        if latest is None:
-            raise ConfigError(f"run folder '{path}' has no checkpoint; expected one made by interplay train.")
-        found = latest
-    else:
-        return {}
-    return {name: str(found.policy(name)) for name in plan.saved}
+        return checkpoint.read(folder)
+    if not Path(path).is_dir():
+        return None
+    latest = checkpoint.latest(Path(path) / "checkpoints")
+    if latest is None:
+        raise ConfigError(f"run folder '{path}' has no checkpoint; expected one made by interplay train.")
+    return latest
 
 
 def evaluate_run(
     console: Console, path: str, overrides: Sequence[str], folder: Path | None, out: Path | None
 ) -> Report:
-    plan = resolve(load(path, overrides), training=False)
+    plan = with_evolved(path, resolve(load(path, overrides), training=False), folder)
     from interplay.cli.quiet import quiet_libraries
     from interplay.evaluation import ablation
 
@@ -82,7 +93,7 @@ def evaluate_run(
     console.print(lead, highlight=False, soft_wrap=True)
     findings = Findings(recipe.name, lead, found.to_json(), list(report.sheets(found)), list(report.charts(found)))
     publish(console, target, "eval", findings)
-    if (workflow := workflow_of(recipe.env.options)) is not None:
+    if (workflow := workflow_of(plan.options)) is not None:
         with (target / "eval.md").open("a", encoding="utf-8") as file:
             file.write(f"\n## Workflow\n\n```mermaid\n{mermaid(workflow)}\n```\n")
     return found

@@ -278,12 +278,14 @@ def check(
 
 @app.command(cls=KeyedCommand, rich_help_panel=_OWN)
 def draw(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
-    """Print the workflow of a RECIPE, or of a run, as a Mermaid diagram."""
+    """Print the workflow of a RECIPE, or of a run (the best so far, if it evolves), as a Mermaid diagram."""
+    from interplay.cli.evaluate import with_evolved
     from interplay.config import load
     from interplay.envs.workflows.graph import mermaid
     from interplay.envs.workflows.machine import workflow_of
+    from interplay.rollout.resolve import resolve
 
-    found = workflow_of(load(recipe, overrides or []).env.options)
+    found = workflow_of(with_evolved(recipe, resolve(load(recipe, overrides or []), training=False), None).options)
     if found is None:
         raise ConfigError(f"'{recipe}' has no [workflow]; expected a recipe whose env.name is workflow:NAME.")
     typer.echo(mermaid(found))

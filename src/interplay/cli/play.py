@@ -13,6 +13,7 @@ from interplay.agents.arguments import Malformed
 from interplay.agents.bots import make_bot
 from interplay.agents.calls import cut
 from interplay.agents.syntax import Plain, describe
+from interplay.cli.evaluate import newest, with_evolved
 from interplay.cli.pictures import show
 from interplay.cli.recipe import recipe_for
 from interplay.config import ToolSection
@@ -29,11 +30,10 @@ QUIT = ("q", "quit", "exit")
 def play_game(
     console: Console, path: str, overrides: Sequence[str], seat: str | None, against: str | None, seed: int
 ) -> None:
-    plan = resolve(recipe_for(path, overrides), training=False)
+    plan = with_evolved(path, resolve(recipe_for(path, overrides), training=False), None)
     role = seat or plan.roles[0]
     if role not in plan.roles:
         raise ConfigError(f"--seat is '{role}'; {did_you_mean(role, plan.roles)}")
-    from interplay.cli.evaluate import newest
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()

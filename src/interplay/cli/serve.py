@@ -30,7 +30,7 @@ from interplay.envs.programs.talk import Names
 from interplay.envs.programs.wire import ChatOrder, route
 from interplay.errors import ConfigError, InterplayError
 from interplay.rollout.resolve import resolve
-from interplay.types import HistoryMatch, Observation, Task
+from interplay.types import HistoryMatch, Observation, Scripted, Task
 
 if TYPE_CHECKING:
     from interplay.agents.player import Agent
@@ -69,8 +69,8 @@ class ServedTeam:
         except InterplayError:
             self.counts["errors", role] += 1
             raise
-        agent.commit(view, turns[0])
         for turn in turns:
+            agent.commit(view, turn)  # a program may go on from any of them
             self.counts["tokens", role] += turn.sampled
             if turn.samples:
                 self.counts["prompt_tokens", role] += len(turn.last.prompt)
@@ -138,9 +138,12 @@ def serve_run(console: Console, path: str, host: str, port: int, folder: Path | 
     recipe = plan.recipe
     team = Team(recipe, newest(path, plan, folder))
     how = Speech(recipe.eval.temperature, recipe.sampling.max_tokens)
-    agents = {role: team.agent(role, who, how) for role, who in plan.seats.items()}
+    seats = {role: who for role, who in plan.seats.items() if not isinstance(who, Scripted)}  # bots need their game
+    if not seats:
+        raise ConfigError(f"all seats of '{path}' are taken by bots; expected a policy in at least one of them.")
+    agents = {role: team.agent(role, who, how) for role, who in seats.items()}
     key = os.environ.get(KEY) or secrets.token_hex(16)
-    served = ServedTeam(_options(plan), agents, secrets.randbits(62))
+    served = ServedTeam(_options(plan, list(seats)), agents, secrets.randbits(62))
     server = TeamServer(served, key, host, port)
 
     async def main() -> None:
@@ -167,8 +170,10 @@ def serve_run(console: Console, path: str, host: str, port: int, folder: Path | 
         team.close()
 
 
-def _options(plan: RunPlan) -> OutsideOptions:
+def _options(plan: RunPlan, roles: Sequence[str]) -> OutsideOptions:
     """The recipe's, where its environment is a program; else a role is known by its name."""
     if plan.recipe.env.name == "program":
-        return OutsideOptions.model_validate(plan.recipe.env.options)
-    return OutsideOptions(attach=True, roles=list(plan.roles))
+        found = OutsideOptions.model_validate(plan.recipe.env.options)
+        route = {role: how for role, how in found.route.items() if role in roles}
+        return found.model_copy(update={"roles": list(roles), "route": route})
+    return OutsideOptions(attach=True, roles=list(roles))

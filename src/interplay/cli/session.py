@@ -123,7 +123,9 @@ class Session:
     async def _played(
         self, team: Team, games: int, split: str, opponents: Sequence[str], seats: Mapping[Role, Occupant]
     ) -> list[SeatResult]:
-        plan = replace(self.plan, seats=dict(seats))
+        evolution = self.trainer.evolution
+        workflow = None if evolution is None else evolution.champion.graph
+        plan = replace(self.plan, seats=dict(seats), workflow=workflow)
         field = Field(plan, team, games, split, self.recipe.eval.temperature)
         return await evaluate(field, opponents, {role: seats[role] for role in self.plan.learning})
 

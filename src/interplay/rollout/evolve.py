@@ -12,7 +12,7 @@ import json
 import math
 import random
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from interplay.algorithms import Independent
@@ -201,6 +201,14 @@ def make_evolution(plan: RunPlan) -> Evolution | None:
             f"{plan.recipe.algorithm.name} plays trees; expected an algorithm with independent episodes, such as grpo."
         )
     return Evolution(section, dict(start), plan.roles, plan.recipe.seed)
+
+
+def evolved(plan: RunPlan, checkpoint: Mapping[str, Any]) -> RunPlan:
+    """The plan whose tasks have the best workflow of a run. `checkpoint` is the content of its trainer.json."""
+    state = checkpoint["curriculum"]
+    if plan.recipe.evolve is None or state is None:
+        return plan
+    return replace(plan, workflow=Design(**state["champion"]).graph)
 
 
 # -- the designer -----------------------------------------------------------------------------------------------------

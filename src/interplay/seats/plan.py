@@ -43,6 +43,7 @@ class RunPlan:
     seats: dict[Role, Occupant]
     matchups: tuple[Matchup, ...]
     algorithm: Algorithm
+    workflow: Mapping[str, Any] | None = None  # the one that evolved in the run, instead of the recipe's
 
     @staticmethod
     def make(recipe: Recipe, roles: tuple[Role, ...], algorithm: Algorithm) -> RunPlan:
@@ -141,5 +142,11 @@ class RunPlan:
 
     def task(self, index: int, split: str = "train", options: Mapping[str, Any] | None = None) -> Task:
         """Task number `index`; `options` override those of [env]."""
-        env = self.recipe.env
-        return envs.sample_task(env.name, {**env.options, **(options or {})}, split, index, self.recipe.seed)
+        given = {**self.options, **(options or {})}
+        return envs.sample_task(self.recipe.env.name, given, split, index, self.recipe.seed)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the environment: those of [env], with the workflow that evolved."""
+        found = self.recipe.env.options
+        return found if self.workflow is None else {**found, "workflow": self.workflow}

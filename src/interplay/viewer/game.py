@@ -16,6 +16,7 @@ from interplay.agents.calls import cut
 from interplay.agents.syntax import Plain, describe
 from interplay.config import RewardSection, ToolSection
 from interplay.errors import ConfigError, InterplayError, did_you_mean
+from interplay.rollout.evolve import evolved
 from interplay.rollout.guest import Guest, GuestGame
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
@@ -176,7 +177,7 @@ class Games:
             for _, team in self._teams.values():
                 team.close()
             self._teams.clear()
-            plan = resolve(run.recipe, training=False)
+            plan = evolved(resolve(run.recipe, training=False), found.trainer)
             self._teams[key] = plan, Team(plan.recipe, {name: str(found.policy(name)) for name in plan.saved})
         return self._teams[key]
 

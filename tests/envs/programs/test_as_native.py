@@ -122,8 +122,9 @@ def test_a_game_over_http_is_the_native_game(name: str, monkeypatch: pytest.Monk
     assert advantages("grpo", {"group": 3}, a) == advantages("grpo", {"group": 3}, b)
 
 
-def test_a_tree_over_http_is_the_native_tree(monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
-    native, outside = tasks_of("kuhn", monkeypatch, 1, **HTTP)
+@pytest.mark.parametrize("name", [n if n == "kuhn" else pytest.param(n, marks=pytest.mark.slow) for n in GAMES])
+def test_a_tree_over_http_is_the_native_tree(name: str, monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
+    native, outside = tasks_of(name, monkeypatch, 1, **HTTP)
     a, b = (players.play(tasks, Tree(2, "playout")) for tasks in (native, outside))
     assert [trained(e) for e in a] == [trained(e) for e in b]
     settings = {"candidates": 2, "continuation": "playout"}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +16,7 @@ import openai
 import pytest
 
 from interplay import envs
+from interplay.envs.programs import attach
 from interplay.envs.programs.gateway import gateway
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Task
@@ -85,6 +87,37 @@ def test_a_wrong_token_opens_nothing_and_a_services_error_is_a_crash(tasks: list
     assert post(f"/s/{session['key']}/end", {"error": {"kind": "OOM", "words": "no memory", "place": "x"}})[0] == 200
     waits.join(60)
     assert "OOM at x: no memory" in str(failed[0])
+
+
+def test_a_service_that_is_gone_gets_no_episode(tasks: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection was lost while it waited. The next service gets the episode."""
+    monkeypatch.setattr(attach, "PATIENCE", 600.0)
+    door = attach.Door()
+    gateway().attach = door
+    body = f"POST /attach HTTP/1.1\r\nhost: 127.0.0.1:{gateway().port}\r\nauthorization: Bearer {TOKEN}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", gateway().port)) as gone:
+        gone.sendall(body.encode())
+        wait_for(lambda: bool(door._services))
+    wait_for(lambda: door._services[0].done())
+    env = envs.make(tasks[0])
+    waits = threading.Thread(target=env.observe)
+    waits.start()
+    status, session = post("/attach")
+    while status == 503:
+        status, session = post("/attach")
+    assert status == 201
+    client = openai.OpenAI(base_url=session["url"], api_key=session["key"], max_retries=0, timeout=0.2)
+    with pytest.raises(openai.APIConnectionError):
+        client.chat.completions.create(model="planner", messages=[{"role": "user", "content": "hi"}])
+    waits.join(60)
+    assert set(env.observe()) == {"planner"}
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_without_a_token_nobody_can_attach(monkeypatch: pytest.MonkeyPatch) -> None:

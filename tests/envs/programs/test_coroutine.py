@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 
 from interplay import envs
+from interplay.agents.player import Stamp
 from interplay.algorithms import Independent, Tree
 from interplay.envs.check import check
 from interplay.envs.programs import coroutine, counts, replay
 from interplay.envs.programs.program import OutsideProgram
+from interplay.envs.programs.wire import chat_order
 from interplay.errors import ConfigError, EnvError
 from interplay.rollout.records import from_json, to_json
-from interplay.types import Task
+from interplay.types import Observation, Task
 
 Make = Callable[..., list[Task]]
 
@@ -94,6 +96,15 @@ def test_a_program_that_can_never_go_on_is_a_limit_and_not_a_hang(program: Make,
     assert episode.error is not None and "never comes" in episode.error
 
 
+def test_a_program_that_takes_too_long_after_a_reply_is_replayed_like_one_that_crashes(program: Make) -> None:
+    (task,) = program("small_teams:dawdles_on_a", how={"seconds": 0.05})
+    env = played(task, {"planner": "abc"})
+    assert env.observe() == {} and "Timeout" in env.state()
+    assert [(r.name, r.value) for r in envs.outcome_of(env)] == [("crashed", -0.1)]
+    fine = played(task, {"planner": "xyz"})
+    assert fine.observe() == {} and [r.name for r in envs.outcome_of(fine)] == ["score"]
+
+
 def test_a_replay_that_asks_for_something_else_has_diverged(program: Make) -> None:
     (task,) = program("small_teams:never_the_same")
     counts.take()
@@ -129,6 +140,38 @@ def test_equal_calls_are_sampled_apart_and_the_same_in_every_run(program: Make, 
     assert actions == [[t.last.action for t in e.turns] for e in again]
     assert all(len(set(said)) > 1 for said in actions)
     assert actions[0] != actions[1]
+
+
+def test_limits_stops_and_lists_of_the_program_hold_for_what_is_sampled(program: Make, players: Any) -> None:
+    (episode,) = players.play(program("small_teams:limited"))
+    assert episode.error is None
+    short, cut, listed = (turn for turn in episode.turns)
+    assert len(short.last.action) == 2 and short.status.value == "length"
+    assert not any(c.isalnum() or c == " " for c in cut.spoken.content)
+    assert listed.text in ("left", "right")
+    assert len(listed.last.mask) == 2 and listed.last.action in listed.last.mask, "the learner rebuilds the mask"
+
+
+def test_a_required_tool_call_is_the_only_thing_that_can_be_sampled(players: Any) -> None:
+    """Over all that a tiny model might say, and with the arguments that the tool allows."""
+    way = {"type": "object", "properties": {"way": {"enum": ["left", "right"]}}, "required": ["way"]}
+    tool = {"type": "function", "function": {"name": "turn", "parameters": way}}
+    body = {"model": "a", "messages": [{"role": "user", "content": "Go."}], "tools": [tool], "tool_choice": "required"}
+    order = chat_order(body, "prefix", "noise")
+
+    async def said(number: int) -> Any:
+        agent = players.seated(["a"]).players["a"]
+        agent.sampling = replace(agent.sampling, max_tokens=32)
+        view = agent.look(Observation(order.messages, fresh=True, call=order.call))
+        return await agent.sample(None, view, Stamp(number, Task("t", "program", 0), 0, "e", 0))
+
+    async def several() -> list[Any]:
+        return [await said(number) for number in range(6)]
+
+    turns = asyncio.run(several())
+    called = {(c.name, c.arguments) for turn in turns for c in turn.spoken.calls}
+    assert called == {("turn", '{"way": "left"}'), ("turn", '{"way": "right"}')}
+    assert all(len(turn.spoken.calls) == 1 and turn.last.action in turn.last.mask for turn in turns)
 
 
 def test_what_became_of_the_history_is_known_of_every_call(program: Make, players: Any) -> None:

@@ -177,6 +177,51 @@ def test_a_streamed_response_is_the_response(serve: Any) -> None:
     assert words == final.output_text == "some words"
 
 
+def test_a_streamed_response_has_the_calls_of_the_response(serve: Any) -> None:
+    served = serve(lambda q: says("words", calls=(ToolCall("call_1", "add", '{"a": 1}'),)))
+    tool: Any = {"type": "function", **TOOL["function"]}  # type: ignore[dict-item]
+    with served.client.responses.stream(model="solver", input="go", tools=[tool]) as stream:
+        arguments = "".join(e.delta for e in stream if e.type == "response.function_call_arguments.delta")
+        final = stream.get_final_response()
+    whole = served.client.responses.create(model="solver", input="go", tools=[tool])
+    for found in (final, whole):
+        message, call = found.output
+        assert message.content[0].text == "words"
+        assert (call.call_id, call.name, call.arguments) == ("call_1", "add", arguments)
+    assert arguments == '{"a": 1}'
+
+
+NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tools": "add"},
+        {"tools": [5]},
+        {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": "x"}]}]},
+        {"messages": [{"role": "assistant", "content": "x", "tool_calls": 5}]},
+        {"response_format": "json"},
+        {"stream_options": "usage"},
+        {"top_logprobs": "many"},
+        {"guided_choice": 5},
+        {"response_format": {"type": "json_schema", "json_schema": {"strict": True, "schema": {"enum": 5}}}},
+        {"response_format": {"type": "json_schema", "json_schema": {
+            "strict": True, "schema": {"$defs": {"node": NODE}, "$ref": "#/$defs/node"},
+        }}},
+    ],
+)  # fmt: skip
+def test_a_request_of_another_form_is_answered_with_a_sentence(serve: Any, wrong: dict[str, Any]) -> None:
+    """A lost connection would be retried, and nobody would know why."""
+    served = serve()
+    body = {"model": "planner", "messages": [{"role": "user", "content": "hi"}], **wrong}
+    status, found = served.raw("chat/completions", json.dumps(body).encode())
+    assert status == 400 and found["error"]["message"].endswith((".", "base64,…"))
+    status, found = served.raw("responses", json.dumps({"model": "planner", "input": 5}).encode())
+    assert status == 400 and "format of responses" in found["error"]["message"]
+    assert not served.asked
+
+
 def test_roles_are_models_or_patterns_of_model_and_system_prompt(serve: Any) -> None:
     route = {"planner": {"model": "gpt-4*", "system": "You plan*"}, "solver": {"model": "gpt-4*"}}
     served = serve(route=route)

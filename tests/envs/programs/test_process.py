@@ -69,6 +69,7 @@ def test_a_program_reaches_the_gateway_and_its_folder_and_nothing_else(
             "secret": False, "own": True, "beside": False, "neighbour": False, "service": False,
         }  # fmt: skip
         assert "WANDB_API_KEY" not in walled["variables"] and walled["processes"] == 1
+        assert set(process.SILENT) <= set(walled["variables"]), "tracing and telemetry are off"
         named = {"environment": tried, "readable": [str(secret)], "network": True}
         opened = result(played(task_of(function="commands:surroundings", program=named)))
         assert opened["secret"] and opened["neighbour"] and opened["service"] and not opened["beside"]

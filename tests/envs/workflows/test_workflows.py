@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,22 @@ def test_a_node_is_visited_at_most_as_often_as_its_limit_says() -> None:
     ("merge", "answer"), [("vote", "Two"), ("concat", "(1) one\n(2) Two\n(3) two "), ("best", "two ")]
 )
 def test_several_replies_become_one(merge: str, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "checks", sys.modules[__name__])
     how = {"verify": "checks:long_enough"} if merge == "best" else {}
     node = {"role": "a", "prompt": "x", "samples": 3, "merge": merge, **how}
     assert walked(workflow(ask=node), {"ask": ["one", "Two", "two "]})[0] == answer
+
+
+def is_even(task: Mapping[str, Any], text: str) -> bool:
+    return int(text) % 2 == int(task["rest"])
+
+
+def test_a_function_of_the_task_and_the_reply_decides_a_transition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "checks", sys.modules[__name__])
+    ends = [{"to": "end", "verify": "checks:is_even"}, {"to": "ask"}]
+    section = workflow(ask={"role": "a", "prompt": "x", "next": ends})
+    assert walked(section, {"ask": ["1", "3", "4", "5"]}, {"rest": 0})[0] == "4"
+    assert walked(section, {"ask": ["2", "3", "4", "5"]}, {"rest": 1})[0] == "3"
 
 
 def test_a_tool_runs_on_the_prompt_and_a_role_can_remember() -> None:

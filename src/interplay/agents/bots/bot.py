@@ -44,9 +44,11 @@ class Bot(ABC):
         return None
 
     def suits(self, env: Env) -> None:
-        """Raise if this bot cannot play `env`, a fresh environment. By default: if it lists no legal actions."""
-        for role in env.observe():
-            legal_actions(env, role)
+        """Raise if this bot cannot play `env`, a fresh environment. By default: if it lists no legal actions. A program
+        outside says only with each call what it takes, so it is not checked here."""
+        for role, observation in env.observe().items():
+            if observation.call is None:
+                legal_actions(env, role)
 
     def refuse(self, why: str) -> NoReturn:
         """Raise a `ConfigError` of one sentence. `why` says what the environment has or is, and what was expected."""
@@ -103,9 +105,11 @@ def legal_actions(env: Env, role: Role) -> tuple[str, ...]:
     observation = env.observe().get(role)
     if observation is None:
         raise EnvError(f"a bot was asked to act as '{role}', but '{role}' must not act in '{env.task.env}' now.")
-    if not observation.legal:
+    call = observation.call
+    legal = observation.legal or tuple(s.content for s in (call.only if call else ()) if not s.calls)
+    if not legal:
         raise EnvError(
             f"environment '{env.task.env}' lists no legal actions for '{role}', but a bot can only choose from a list; "
             "expected Observation.legal, or no bot in this seat."
         )
-    return observation.legal
+    return legal

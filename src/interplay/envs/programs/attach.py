@@ -97,9 +97,15 @@ class Door:
             return HttpReply.json(self._free.popleft().open(), 201)
         service: asyncio.Future[AttachedRun] = asyncio.get_running_loop().create_future()
         self._services.append(service)
+
+        def gone(_: object) -> None:
+            if not service.done():  # so that no episode is given to it
+                service.set_exception(ConnectionError())
+
+        request.lost.add_done_callback(gone)
         try:
             return HttpReply.json((await asyncio.wait_for(service, PATIENCE)).open(), 201)
-        except TimeoutError:
+        except (TimeoutError, ConnectionError):
             return HttpReply.error(503, "no episode waits now; ask again.", retry=True)
 
 

@@ -33,7 +33,7 @@ from interplay.envs.programs import ending
 from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
 from interplay.envs.programs.talk import messages_of, tools_of
-from interplay.errors import EnvError, InterplayError, LimitError, ReplayError
+from interplay.errors import EnvError, InterplayError, ReplayError
 from interplay.types import HistoryMatch, Message, ProgramCall, Role, Spoken
 
 _THREADS = 16  # how many program loops run at once; all episodes share these threads
@@ -210,9 +210,11 @@ class CoroutineRun(ProgramRun):
         live = self._live
         live.run()
         self.waiting = [question for question, _ in live.futures]
-        if live.stuck:
-            raise LimitError(live.stuck)
-        if live.main.done():
+        if live.stuck:  # treated as a crash, because a reply of the policy can cause it
+            self.ended, self.waiting = True, []
+            self.crash = ProgramCrash("Timeout", live.stuck, "an unknown place")
+            self.close()
+        elif live.main.done():
             self.ended, self.waiting = True, []
             error = live.main.exception()
             if isinstance(error, InterplayError):

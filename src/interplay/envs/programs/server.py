@@ -13,9 +13,9 @@ import json
 import urllib.error
 import urllib.request
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from interplay.envs.programs.http import HttpReply, HttpRequest
 from interplay.envs.programs.run import Reply
@@ -105,13 +105,9 @@ class ChatRouter:
             body = request.json()
         except (ValueError, RecursionError) as error:
             return HttpReply.error(400, f"the body is no JSON: {error}.")
-        if what == "chat/completions":
-            return await self._answered(request, chat_order(body, answerer.names, answerer.history), answerer)
-        if what == "responses":
-            before = answerer.said.before(body.get("previous_response_id"))
-            order = responses_order(body, before, answerer.names, answerer.history)
-            return await self._answered(request, order, answerer)
-        return HttpReply.error(404, f"POST {request.path} is not served; known: chat/completions, responses.")
+        if what not in ("chat/completions", "responses"):
+            return HttpReply.error(404, f"POST {request.path} is not served; known: chat/completions, responses.")
+        return await self._answered(request, _order(what, body, answerer), answerer)
 
     async def _answered(self, request: HttpRequest, order: ChatOrder, answerer: Answerer) -> HttpReply:
         digest = hashlib.blake2b(request.body, digest_size=16).hexdigest()
@@ -131,6 +127,17 @@ class ChatRouter:
         if order.stream:
             return HttpReply(events=response_events(order, name, answers[0]))
         return HttpReply.json(response(order, name, answers[0]))
+
+
+def _order(what: str, body: Mapping[str, Any], answerer: Answerer) -> ChatOrder:
+    """The order in a body. `WireError` if a field has another type than the API says, or a schema contains itself."""
+    try:
+        if what == "chat/completions":
+            return chat_order(body, answerer.names, answerer.history)
+        before = answerer.said.before(body.get("previous_response_id"))
+        return responses_order(body, before, answerer.names, answerer.history)
+    except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:
+        raise WireError(f"the body is not in the format of {what}: {error}; expected OpenAI's.") from None
 
 
 def _passed_on(url: str, body: bytes) -> HttpReply:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Row = Mapping[str, Any]
+ROLES = ("planner", "solver")
 
 
 async def two(row: Row, ask: Any) -> str:
@@ -81,6 +82,33 @@ async def never_the_same(row: Row, ask: Any) -> str:
 
 async def waits_for_nothing(row: Row, ask: Any) -> None:
     await asyncio.get_running_loop().create_future()
+
+
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}}
+
+
+async def tooled(row: Row, ask: Any) -> list[Any]:
+    """Two roles are offered a tool, and then one of them a list."""
+    called = [[[c.name, c.arguments] for c in (await ask(role, "Add.", tools=[ADD])).calls] for role in ROLES]
+    return [*called, str(await ask("planner", "Which way?", only=["left", "right"]))]
+
+
+async def limited(row: Row, ask: Any) -> list[str]:
+    """Two tokens, then nothing that has a letter, a digit or a space, then one of two words."""
+    stop = [*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 "]
+    hows: list[dict[str, Any]] = [{"max_tokens": 2}, {"stop": stop}, {"only": ["left", "right"]}]
+    return [str(await ask("planner", "Speak.", **how)) for how in hows]
+
+
+async def five(row: Row, ask: Any) -> str:
+    said = [str(await ask(role, f"Speak, {role}.")) for role in ("a", "b", "past", "far")]
+    return "/".join([*said, str(await ask("bot", "Choose.", only=["left", "right"]))])
+
+
+async def dawdles_on_a(row: Row, ask: Any) -> str:
+    said = str(await ask("planner", "Say something."))
+    await asyncio.sleep(60.0 if said.startswith("a") else 0.0)
+    return said
 
 
 async def repeats(row: Row, ask: Any) -> list[str]:

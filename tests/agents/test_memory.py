@@ -1,0 +1,45 @@
+"""How closely a reply that a program sends back must match what was sampled: `exact`, `noise` and `ids`."""
+
+from __future__ import annotations
+
+import pytest
+
+from interplay.agents.memory import Memory
+from interplay.agents.render import Renderer
+from interplay.models.tiny import build_tokenizer
+from interplay.types import HistoryMatch, Message, ProgramCall, Sample, Spoken, ToolCall
+
+CALL = ToolCall("call_1", "add", '{"a":1, "b": 2}')
+SAID = Spoken("<think>\nHm.\n</think>\n I call it.", (CALL,))
+BACK = {
+    "as it was": Message("assistant", SAID.content, tool_calls=(CALL,)),
+    "white space": Message("assistant", "<think>\nHm.\n</think>\nI  call it.\n", tool_calls=(CALL,)),
+    "think tags": Message("assistant", "<think>Hm.</think>I call it.", tool_calls=(CALL,)),
+    "JSON": Message("assistant", SAID.content, tool_calls=(ToolCall("call_1", "add", '{"b":2,"a":1}'),)),
+    "words dropped": Message("assistant", "", tool_calls=(CALL,)),
+    "another reply": Message("assistant", "No.", tool_calls=(ToolCall("call_2", "add", "{}"),)),
+}
+KEPT = {
+    "exact": ["as it was"],
+    "noise": ["as it was", "white space", "think tags", "JSON"],
+    "ids": ["as it was", "white space", "think tags", "JSON", "words dropped"],
+}
+
+
+@pytest.mark.parametrize("how", ["exact", "noise", "ids"])
+def test_each_degree_recognises_what_it_promises_and_no_more(how: HistoryMatch) -> None:
+    tokenizer = build_tokenizer()
+    renderer = Renderer(tokenizer, [int(tokenizer.eos_token_id or 0)])
+    call, first = ProgramCall(history=how), (Message("user", "Add 1 and 2."),)
+    recalled = Memory().recall(renderer, first, call)
+    sample = Sample("s", recalled.prompt.ids, renderer.encode_reply("What was sampled."), (), (), "What was sampled.")
+    memory = Memory().remember(recalled, call, SAID, renderer, sample)
+    found = {}
+    for name, back in BACK.items():
+        again = memory.recall(renderer, (*first, back, Message("user", "And now?")), call)
+        found[name] = again.history
+        if again.history == "kept":  # the ids that were sampled, whatever the program made of their text
+            known = sample.prompt + sample.action
+            assert again.prompt.ids[: len(known)] == known and again.prompt.extends == "s"
+    assert [name for name, history in found.items() if history == "kept"] == KEPT[how]
+    assert {history for name, history in found.items() if name not in KEPT[how]} == {"foreign"}

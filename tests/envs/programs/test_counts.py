@@ -1,0 +1,31 @@
+"""A bug of a program is told from crashes that a policy causes by how many episodes of a step it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from interplay.envs.programs.counts import crash_line, refuse_bug
+from interplay.errors import GuardError
+from interplay.types import Episode, Task
+
+
+def step(*crashes: str) -> list[Episode]:
+    """Ten episodes. Half of the crashes were blamed on the policy, half on the machinery."""
+    episodes = [Episode(str(n), Task(str(n), "program", n), 0, {}) for n in range(10)]
+    for n, (episode, signature) in enumerate(zip(episodes, crashes, strict=False)):
+        if n % 2:
+            episode.final_state = f"planner: x\n{crash_line(signature)}"
+        else:
+            episode.error = f"EnvError: the program crashed: words {crash_line(signature)}"
+    return episodes
+
+
+def test_the_same_crash_in_more_than_a_fifth_of_the_episodes_is_a_bug() -> None:
+    bug = "KeyError at team.py:7"
+    with pytest.raises(GuardError, match=r"3 of the 10 episodes of step 4 crashed with KeyError at team\.py:7;"):
+        refuse_bug(step(bug, bug, bug), 4)
+
+
+def test_a_fifth_of_the_episodes_or_crashes_at_different_lines_are_none() -> None:
+    refuse_bug(step(*["KeyError at team.py:7"] * 2), 4)
+    refuse_bug(step(*(f"KeyError at team.py:{line}" for line in range(10))), 4)
