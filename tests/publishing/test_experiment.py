@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,6 +165,28 @@ def test_a_time_limit_stops_an_experiment_and_the_next_call_goes_on(tmp_path: Pa
     line = one_run(study, folder, "fixed", 0)
     assert line.startswith("small fixed seed 0: gold seen")
     assert json.loads((folder / "fixed" / "seed-0" / "test.json").read_text())["counts"]["steps"] == 2
+
+
+def test_the_training_of_a_run_is_not_in_memory_any_more_when_it_is_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU that several runs share, the tests found no room for their key-value cache."""
+    from interplay.publishing import experiment
+    from interplay.training.trainer import Trainer
+
+    alive: list[int] = []
+
+    def tested(*_: Any) -> dict[str, Any]:
+        gc.collect()
+        alive.append(sum(type(o) is Trainer for o in gc.get_objects()))
+        return {"mean": {"gold": 0.0}}
+
+    monkeypatch.setattr(experiment, "tested", tested)
+    study = Study.read(small_study(tmp_path, {"fixed": []}, [0]))
+    gc.collect()
+    before = sum(type(o) is Trainer for o in gc.get_objects())
+    one_run(study, tmp_path / "runs" / "small", "fixed", 0)
+    assert alive and max(alive) <= before
 
 
 def test_with_go_on_a_run_that_fails_is_reported_and_the_others_are_run(tmp_path: Path) -> None:

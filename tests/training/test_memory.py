@@ -237,8 +237,11 @@ def test_the_cache_leaves_what_the_learners_need(
     mb = 1_000_000
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (600 * mb, 1000 * mb))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 100 * mb)
-    token = memory._shape("tiny", 0, torch.float32).cache
-    assert _gpu_cache_tokens(make_tiny(0).model, room.CacheRoom(1.0, reserve=550 * mb)) == 50 * mb // token
+    shape = memory._shape("tiny", 0, torch.float32)
+    assert _gpu_cache_tokens(make_tiny(0).model, room.CacheRoom(1.0, reserve=550 * mb)) == 50 * mb // shape.cache
+    little = 2 * (shape.context + 32) * shape.cache  # a quarter of it is less than the longest request
+    assert room.CacheRoom().size(little, shape.cache, shape.context)[0] == shape.context + 32
+    assert room.CacheRoom().size(little // 4, shape.cache, shape.context)[0] == little // 4 // shape.cache
 
 
 def test_on_a_gpu_the_estimate_is_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
