@@ -285,7 +285,8 @@ class LocalEngine:
         ended: list[tuple[Sequence, Stop]] = []
         versions = self._versions()
         for sequence, logprobs in zip(scored, found, strict=True):
-            sequence.append(list(sequence.request.forced), logprobs, versions[sequence.request.adapter])
+            sequence.turn_to(versions[sequence.request.adapter])
+            sequence.tokens, sequence.logprobs = list(sequence.request.forced), logprobs
             ended.append((sequence, Stop.END))
         if ongoing or fresh:
             for sequence, tokens, logprobs in self._advance(ongoing, fresh):
@@ -323,7 +324,10 @@ class LocalEngine:
         self._sampled += len(tokens)
         if sampling.stop_strings and sequence.legal is None:
             tokens, logprobs = self._up_to_stop(sequence, tokens, logprobs)
-        sequence.append(tokens, logprobs, version)
+        if version != sequence.version:
+            sequence.turn_to(version)
+        sequence.tokens += tokens
+        sequence.logprobs += logprobs
         if sequence.legal is not None:  # it ends only at the end of a legal reply
             return None if allowed(sequence) else Stop.END
         if tokens[-1] in sampling.stop:

@@ -83,13 +83,10 @@ class Sequence:
         runs = pairwise([*self.spans, (0, len(self.tokens))])
         return tuple(chain.from_iterable(repeat(version, end - first) for (version, first), (_, end) in runs))
 
-    def append(self, tokens: list[int], logprobs: list[float], version: int) -> None:
-        """Add tokens that were sampled by this version of the weights."""
-        if version != self.version:
-            self.spans.append((version, len(self.tokens)))
-            self.version = version
-        self.tokens += tokens
-        self.logprobs += logprobs
+    def turn_to(self, version: int) -> None:
+        """The next tokens are sampled by this version of the weights."""
+        self.spans.append((version, len(self.tokens)))
+        self.version = version
 
 
 class Begun(NamedTuple):
@@ -253,7 +250,10 @@ class Scheduler:
         copy = (prompt.blocks[shared], owned[0]) if len(ids) % size else None
         sequence = Sequence(request, wait.future, prompt, blocks, copy, legal=self._trie(request.legal))
         for token, logprob, version in zip(*wait.begun, strict=True):
-            sequence.append([token], [logprob], version)
+            if version != sequence.version:
+                sequence.turn_to(version)
+            sequence.tokens.append(token)
+            sequence.logprobs.append(logprob)
         return sequence
 
     def _trie(self, legal: tuple[tuple[int, ...], ...]) -> LegalTrie | None:
