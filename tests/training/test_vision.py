@@ -114,6 +114,18 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
             },
             "share the base 'tiny-vl-16x1x24' but have different senses",
         ),
+        *(
+            (
+                {
+                    "engine": {"kind": kind, "url": "http://127.0.0.1:9"},
+                    "env": {**SMALL["env"], "view": "both"},
+                    "algorithm": {"name": "grpo"},
+                    "sampling": {},
+                },
+                f"engine.kind is '{kind}', which reads text alone here, but the model of policies.player sees",
+            )
+            for kind in ("vllm", "sglang")
+        ),
         (
             {"policies": {"player": {"base": "openai:x", "trainable": False, "senses": {}}}},
             "is for local models, but 'openai:x' is remote",
@@ -163,10 +175,12 @@ def test_a_critic_sees_the_pictures_of_its_policy(tmp_path: Path, learns: bool) 
     example = Example("player", Sample("a", prompt.ids, (), (), (), "", media=prompt.media), targets=(1.0,))
     sense = senses.of(critic.model)
     assert sense is not None
-    (before,) = (t.clone() for t in sense.features(prompt.media).values())
+    with torch.no_grad():  # as for values
+        (before,) = sense.features(prompt.media).values()
     for _ in range(2):  # the head is zero at first, so that nothing below it learns in the first step
         critic.step([example])
-    (after,) = sense.features(prompt.media).values()
+    with torch.no_grad():
+        (after,) = sense.features(prompt.media).values()
     assert torch.equal(before, after) is not learns
     team.close()
 

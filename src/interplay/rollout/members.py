@@ -150,6 +150,11 @@ class Members:
         # If neither learner nor engine use the copy in this process, it needs no GPU memory.
         place = "cpu" if device == "cuda" and recipe.engine.kind != "local" and recipe.train.shard == "fsdp" else device
         loaded = load(source, place, dtype_of(recipe, device), recipe.seed)
+        if loaded.senses is not None and recipe.engine.kind != "local":
+            raise ConfigError(
+                f"engine.kind is '{recipe.engine.kind}', which reads text alone here, but the model of policies.{name} "
+                "sees or hears; expected engine.kind = 'local'."
+            )
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
         if recipe.engine.kind == "local" or self._elsewhere is not None:
             if recipe.engine.speculate != "off" and self._elsewhere is None:
