@@ -27,6 +27,7 @@ from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.engines.local.speculation import Speculation
 from interplay.errors import EngineError, ModelError
+from interplay.models.adapter import Adapter
 from interplay.models.load import Loaded, Patches, load
 from interplay.models.lora import save_adapter
 from interplay.models.save import save as save_whole
@@ -236,7 +237,8 @@ def test_an_export_gives_the_same_log_probs_in_plain_transformers(model: Model, 
     save_whole(model.ours, tmp_path / "whole")
     _merge(str(model.folder), tmp_path / "adapter", tmp_path / "merged", 0)
     sample, before = Sample("a", prompt.ids, reply, (), (), "", media=prompt.media), model.theirs
-    for name, given in (("whole", {}), ("merged", {"p": adapter})):
+    cases: dict[str, dict[str, Adapter]] = {"whole": {}, "merged": {"p": adapter}}
+    for name, given in cases.items():
         model.theirs = AutoModelForMultimodalLM.from_pretrained(tmp_path / name, dtype=torch.float32).eval()
         try:
             (ours,) = logprobs(model.ours.model, [Example("p", sample)], 4096, given)

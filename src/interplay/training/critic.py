@@ -33,7 +33,6 @@ from interplay.models.adapter import Adapter
 from interplay.models.device import device_of
 from interplay.models.latch import Latch
 from interplay.models.load import Loaded, load
-from interplay.models.senses import thaw
 from interplay.rollout.members import fresh_adapter
 from interplay.rollout.team import Team
 from interplay.training.batch import MicroBatch
@@ -195,7 +194,7 @@ def _see_like(critic: Loaded, policy: Loaded, whole: bool) -> None:
         critic.senses.see_like(policy.senses)
         if whole and policy.senses.learns:
             critic.senses.learns = True
-            thaw(critic.model)
+            senses.thaw(critic.model)
 
 
 class StateCritic(Desk[Question, float]):
