@@ -22,11 +22,15 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForMultimodalLM
 
 from interplay.agents.render import Prompt, Renderer, Said
+from interplay.cli.export import _merge
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.engines.local.speculation import Speculation
 from interplay.errors import EngineError, ModelError
-from interplay.models.load import Loaded, Patches
+from interplay.models.adapter import Adapter
+from interplay.models.load import Loaded, Patches, load
+from interplay.models.lora import save_adapter
+from interplay.models.save import save as save_whole
 from interplay.models.senses import family_of
 from interplay.models.stacked import layers
 from interplay.training.forward import logprobs, pieces, predict
@@ -223,6 +227,27 @@ def test_adapters_are_on_the_language_part_alone(model: Model) -> None:
     (expected,) = logprobs(model.ours.model, [Example("p", said(prompt, found))], 4096, {"p": adapter})
     close_to(found.logprobs, torch.tensor(expected))
     engine.close()
+
+
+def test_an_export_gives_the_same_log_probs_in_plain_transformers(model: Model, tmp_path: Path) -> None:
+    """All weights; and an adapter that is merged into its base. Interplay reads both again, with the processor."""
+    prompt, reply = model.prompt(1), (20, 21, 1)
+    adapter = random_adapter(model.ours.model, 2, 5)
+    save_adapter(adapter, tmp_path / "adapter", str(model.folder))
+    save_whole(model.ours, tmp_path / "whole")
+    _merge(str(model.folder), tmp_path / "adapter", tmp_path / "merged", 0)
+    sample, before = Sample("a", prompt.ids, reply, (), (), "", media=prompt.media), model.theirs
+    cases: dict[str, dict[str, Adapter]] = {"whole": {}, "merged": {"p": adapter}}
+    for name, given in cases.items():
+        model.theirs = AutoModelForMultimodalLM.from_pretrained(tmp_path / name, dtype=torch.float32).eval()
+        try:
+            (ours,) = logprobs(model.ours.model, [Example("p", sample)], 4096, given)
+            close_to(ours, model.forward(prompt, reply))
+        finally:
+            model.theirs = before
+        again = load(str(tmp_path / name), "cpu", torch.float32, 0)
+        renderer = Renderer(again.tokenizer, again.stop_ids, again.senses)
+        assert renderer.prompt((Message("user", "which cell?", media=(model.media(1),)),)) == prompt
 
 
 def test_text_in_a_message_never_becomes_a_picture(model: Model) -> None:

@@ -95,3 +95,22 @@ def test_copies_of_a_policy_see_what_the_policy_sees(private_cache: None, tmp_pa
         senses = team.members[name].loaded.senses
         assert senses is not None and (senses.max_pixels, senses.limit) == (64, 3), name
     team.close()
+
+
+def test_a_snapshot_lends_its_memory_only_to_one_that_sees_in_the_same_size(
+    private_cache: None, tmp_path: Path
+) -> None:
+    pytest.importorskip("PIL")
+    sizes = {"player": 64, "fixed": 400, "third": 64}
+    sees = {name: {"base": "tiny-vl-16x1x24", "senses": {"max_pixels": size}} for name, size in sizes.items()}
+    team = Team(parse({**RECIPE, "policies": sees, "matchups": []}))
+    save(team.members["player"].loaded, tmp_path / "start")
+    team.snapshot(START, tmp_path / "start")
+    lent = team.members["player@start"].loaded
+    team.pool.release(START)
+    for name, same in (("fixed", False), ("third", True)):
+        team.snapshot(Snapshot(name, "start"), tmp_path / "start")
+        found = team.members[f"{name}@start"].loaded
+        assert found.senses is not None and found.senses.max_pixels == sizes[name]
+        assert (found is lent) is same, name
+    team.close()

@@ -6,16 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from runs import Killed, killed_at, make, rows, train
-from sighted import save
+from sighted import picture, save
 
+from interplay.algorithms.algorithm import CriticSettings
 from interplay.config import load, parse
 from interplay.errors import ConfigError
+from interplay.models import senses
 from interplay.rollout import records
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
+from interplay.training.critic import make_critics
 from interplay.training.demonstrations import READ, readings
 from interplay.training.trainer import Trainer
+from interplay.training.tries import Example
+from interplay.types import Message, Sample
 
 pytest.importorskip("PIL")
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -47,9 +53,9 @@ def test_reading_shows_the_same_pictures_with_the_words_that_they_say() -> None:
     team.close()
 
 
-@pytest.mark.parametrize("senses", [True, False])
-def test_a_resumed_run_with_pictures_is_the_run_that_was_not_killed(tmp_path: Path, senses: bool) -> None:
-    data = {**SMALL, "policies": {"player": {"base": "tiny-vl-16x1x24", "senses": {"train": senses}}}}
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_resumed_run_with_pictures_is_the_run_that_was_not_killed(tmp_path: Path, trained: bool) -> None:
+    data = {**SMALL, "policies": {"player": {"base": "tiny-vl-16x1x24", "senses": {"train": trained}}}}
     trainer = train(tmp_path / "whole", data)
     with pytest.raises(Killed):
         train(tmp_path / "killed", data, observer=killed_at(1))
@@ -62,7 +68,7 @@ def test_a_resumed_run_with_pictures_is_the_run_that_was_not_killed(tmp_path: Pa
     said = next((tmp_path / "whole" / "logs").glob("llm_conversation_*.log")).read_text()
     assert f"[media/{shown.file}]" in said, "the log names the file of each picture"
     learned = any("vision" in name for name in trainer.learners["player"].weights())
-    assert learned is senses
+    assert learned is trained
 
 
 def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
@@ -72,8 +78,8 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
     trainer = train(tmp_path / "run", data)
     names = trainer.learners["player"].weights()
     assert names and not any("vision" in name or "projector" in name for name in names)
-    senses = trainer.team.members["player"].loaded.senses
-    assert senses is not None and senses.version > 0 and not senses.thawed
+    eye = trainer.team.members["player"].loaded.senses
+    assert eye is not None and eye.version > 0 and not eye.thawed
     make(tmp_path / "run", data).close()
 
 
@@ -95,7 +101,30 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
                 "env": {**SMALL["env"], "team": "pair", "speech": "action"},
                 "seats": {"actor": "player", "planner": "other"},
             },
-            "adapters of 'tiny-vl-16x1x24' with different senses",
+            "share the base 'tiny-vl-16x1x24' but have different senses",
+        ),
+        (
+            {
+                "policies": {
+                    "player": {"base": "tiny-vl-16x1x24", "adapter": {"rank": 2}, "senses": {"limit": 2}},
+                    "other": {"base": "tiny-vl-16x1x24", "trainable": False, "senses": {"limit": 1}},
+                },
+                "env": {**SMALL["env"], "team": "pair", "speech": "action"},
+                "seats": {"actor": "player", "planner": "other"},
+            },
+            "share the base 'tiny-vl-16x1x24' but have different senses",
+        ),
+        *(
+            (
+                {
+                    "engine": {"kind": kind, "url": "http://127.0.0.1:9"},
+                    "env": {**SMALL["env"], "view": "both"},
+                    "algorithm": {"name": "grpo"},
+                    "sampling": {},
+                },
+                f"engine.kind is '{kind}', which reads text alone here, but the model of policies.player sees",
+            )
+            for kind in ("vllm", "sglang")
         ),
         (
             {"policies": {"player": {"base": "openai:x", "trainable": False, "senses": {}}}},
@@ -130,6 +159,30 @@ def test_the_recipe_of_two_agents_with_qwen2_5_vl_on_a_shrunk_model(tmp_path: Pa
     record = next(iter(records.read(tmp_path / "run" / "episodes.jsonl")))
     assert {turn.role for turn in record.episode.turns} == {"planner", "actor"}
     assert all(turn.last.media for turn in record.episode.turns), "both see the board"
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_critic_sees_the_pictures_of_its_policy(tmp_path: Path, learns: bool) -> None:
+    """In the same size. Its eye learns if that of the policy does, and then its values use the new one."""
+    sees = {"base": str(save("qwen2_5_vl", tmp_path)), "senses": {"train": learns, "max_pixels": 600}}
+    recipe = parse({**SMALL, "env": {**SMALL["env"], "cell": 16}, "policies": {"player": sees}, "warmstart": None})
+    team = Team(recipe)
+    settings = CriticSettings(lr=1e-2)
+    critic = make_critics(team, recipe, settings, ["player"])["player"]
+    shown = Message("user", "where?", media=(picture(1, 48, 48),))
+    prompt = team.members["player"].renderer.prompt((shown,))
+    assert prompt.media[0].length == 4, "at most 600 pixels, and not 48 × 48"
+    example = Example("player", Sample("a", prompt.ids, (), (), (), "", media=prompt.media), targets=(1.0,))
+    sense = senses.of(critic.model)
+    assert sense is not None
+    with torch.no_grad():  # as for values
+        (before,) = sense.features(prompt.media).values()
+    for _ in range(2):  # the head is zero at first, so that nothing below it learns in the first step
+        critic.step([example])
+    with torch.no_grad():
+        (after,) = sense.features(prompt.media).values()
+    assert torch.equal(before, after) is not learns
+    team.close()
 
 
 @pytest.mark.parametrize("name", ["hearing", "spotter_pilot", "fusion"])

@@ -57,6 +57,8 @@ class PolicyHolder:
             with latch_of(model).writing(), torch.no_grad():
                 for key, parameter in model.named_parameters():
                     parameter.copy_(new.tensors[key])
+                if member.loaded.senses is not None:
+                    member.loaded.senses.moved()
                 member.publish(new.version)
         for engine in self.team.engines:
             engine.flush()

@@ -6,7 +6,7 @@ its model stays in memory for the next snapshot of the same shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,8 +106,7 @@ class Members:
         _refuse_two_eyes(ours)
         for name, policy in ours.items():
             source = (sources or {}).get(name)
-            # All adapters of one base share it, and so do frozen policies that play the base itself.
-            if policy.adapter is not None or (policy.base in bases and not policy.trainable):
+            if _shares(policy, bases):
                 if policy.base not in shared:
                     on_it = [p.adapter for p in ours.values() if p.base == policy.base and p.adapter is not None]
                     shared[policy.base] = self._seated(name, policy.base, [section.rank for section in on_it])
@@ -151,6 +150,11 @@ class Members:
         # If neither learner nor engine use the copy in this process, it needs no GPU memory.
         place = "cpu" if device == "cuda" and recipe.engine.kind != "local" and recipe.train.shard == "fsdp" else device
         loaded = load(source, place, dtype_of(recipe, device), recipe.seed)
+        if loaded.senses is not None and recipe.engine.kind != "local":
+            raise ConfigError(
+                f"engine.kind is '{recipe.engine.kind}', which reads text alone here, but the model of policies.{name} "
+                "sees or hears; expected engine.kind = 'local'."
+            )
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
         if recipe.engine.kind == "local" or self._elsewhere is not None:
             if recipe.engine.speculate != "off" and self._elsewhere is None:
@@ -182,7 +186,7 @@ class Members:
             loaded = load(str(source), str(model.device), model.dtype, 0)
             if loaded.senses is not None and origin.loaded.senses is not None:
                 loaded.senses.see_like(origin.loaded.senses)
-            idle = next((n for n, m in self._idle.items() if _shape(m.loaded) == _shape(loaded)), None)
+            idle = next((n for n, m in self._idle.items() if _alike(m.loaded, loaded)), None)
             if idle is None:
                 engine = self._engine(name, loaded)
                 member = Member(name, loaded, engine, origin.renderer, trainable=False)
@@ -262,17 +266,24 @@ def _engine(loaded: Loaded, recipe: Recipe, reserve: int, speculation: Speculati
 
 
 def _refuse_two_eyes(policies: Mapping[str, PolicySection]) -> None:
-    """Adapters of one base share its eye or ear, so they must agree on its settings."""
+    """Policies that share a base share its eye or ear, so they must agree on its settings."""
     first: dict[str, str] = {}
+    bases = {p.base for p in policies.values() if p.adapter is not None}
     for name, policy in policies.items():
-        if policy.adapter is None:
+        if not _shares(policy, bases):
             continue
         other = first.setdefault(policy.base, name)
         if policies[other].senses != policy.senses:
             raise ConfigError(
-                f"policies.{other} and policies.{name} are adapters of '{policy.base}' with different senses; expected "
-                "the same senses, because they share one eye or ear."
+                f"policies.{other} and policies.{name} share the base '{policy.base}' but have different senses; "
+                "expected the same senses, because they share one eye or ear."
             )
+
+
+def _shares(policy: PolicySection, bases: Container[str]) -> bool:
+    """All adapters of one base share it, and so do frozen policies that play the base itself. `bases` are those that
+    have adapters."""
+    return policy.adapter is not None or (policy.base in bases and not policy.trainable)
 
 
 def _sense(name: str, policy: PolicySection, loaded: Loaded) -> None:
@@ -302,8 +313,17 @@ def fresh_adapter(loaded: Loaded, section: AdapterSection, seed: int) -> Adapter
     return new_adapter(loaded.model, section.rank, alpha, section.targets, seed)
 
 
+def _alike(one: Loaded, other: Loaded) -> bool:
+    """Whether two models differ in their weights alone: they have the same shape and see pictures in the same size."""
+    return _shape(one) == _shape(other) and _sight(one) == _sight(other)
+
+
 def _shape(loaded: Loaded) -> list[tuple[str, torch.Size]]:
     return [(name, tensor.shape) for name, tensor in loaded.model.state_dict().items()]
+
+
+def _sight(loaded: Loaded) -> tuple[int, int] | None:
+    return None if loaded.senses is None else (loaded.senses.max_pixels, loaded.senses.limit)
 
 
 def _replace_weights(mine: Loaded, theirs: Loaded) -> None:

@@ -28,10 +28,11 @@ from interplay.config import Recipe, TrainSection
 from interplay.engines.desk import Desk
 from interplay.envs import Env
 from interplay.errors import ConfigError, EngineError
+from interplay.models import senses
 from interplay.models.adapter import Adapter
 from interplay.models.device import device_of
 from interplay.models.latch import Latch
-from interplay.models.load import load
+from interplay.models.load import Loaded, load
 from interplay.rollout.members import fresh_adapter
 from interplay.rollout.team import Team
 from interplay.training.batch import MicroBatch
@@ -119,8 +120,15 @@ class Critic:
             who, limit = f"the critic of '{self.name}'", self.config.grad_clip
             with self.latch.writing():
                 clipped_step(self.optimizer, limit, lost, who, "lower algorithm.critic.lr")
+                self._moved()
         self.steps += 1
         return {"value_loss": total}
+
+    def _moved(self) -> None:
+        """Features of an eye that learns with the critic are computed again."""
+        sense = senses.of(self.model)
+        if sense is not None and sense.thawed:
+            sense.moved()
 
     def _outer(self, values: list[float]) -> list[float]:
         return values if self.scale is None else [self.scale.outer(v) for v in values]
@@ -136,6 +144,7 @@ class Critic:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.module.load_state_dict(state["module"])
+        self._moved()
         load_moments(self.optimizer, state["optimizer"])
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr
@@ -164,6 +173,7 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
         loaded = bases.get(base) if settings.adapter is not None else None
         if loaded is None:
             loaded = load(base, device, torch.float32, recipe.seed)
+            _see_like(loaded, member.loaded, settings.adapter is None)
         if loaded.tokenizer.get_vocab() != member.loaded.tokenizer.get_vocab():
             raise ConfigError(
                 f"algorithm.critic.base is '{base}', whose tokenizer differs from that of policies.{name}; expected a "
@@ -175,6 +185,16 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
             adapter = fresh_adapter(loaded, settings.adapter, seed_of("critic", recipe.seed, name))
         out[name] = Critic(name, loaded.model, recipe.train, settings, adapter, recipe.seed)
     return out
+
+
+def _see_like(critic: Loaded, policy: Loaded, whole: bool) -> None:
+    """The critic reads the same prompts, so its pictures must have the same sizes. If the policy's eye learns, and the
+    whole critic does, then its eye learns too."""
+    if critic.senses is not None and policy.senses is not None:
+        critic.senses.see_like(policy.senses)
+        if whole and policy.senses.learns:
+            critic.senses.learns = True
+            senses.thaw(critic.model)
 
 
 class StateCritic(Desk[Question, float]):
