@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,22 @@ def test_a_run_has_its_recipe_metrics_and_episodes(trained: ip.TrainedRun) -> No
     assert any(r.credit.advantages for r in records)
     assert len(list(trained.episodes())) == 8
     assert [run.folder for run in ip.runs(trained.folder.parent)] == [trained.folder]
+
+
+def test_metrics_are_a_polars_frame_if_that_is_asked_for_or_pandas_is_missing(
+    trained: ip.TrainedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Polars is not among the packages that tests need, so a stand-in says how it was called."""
+    polars = types.ModuleType("polars")
+    polars.DataFrame = lambda rows, **options: ("polars", rows, options)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "polars", polars)
+    made = ("polars", trained.rows(), {"infer_schema_length": None})  # every row counts: metrics can begin late
+    assert trained.metrics("polars") == made
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert trained.metrics() == made
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(ip.ConfigError, match="pandas and polars are not installed; pip install pandas, or use rows"):
+        trained.metrics()
 
 
 def test_a_team_plays_and_answers(trained: ip.TrainedRun) -> None:

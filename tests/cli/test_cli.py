@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
+import logging
 import os
 import re
 import shutil
@@ -204,6 +206,14 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 130 and "the same command continues from there" in capsys.readouterr().err
+
+
+def test_a_warning_is_one_line_where_the_output_is_a_file() -> None:
+    output = io.StringIO()
+    sentence = "step 1: judge 'taste' gave no verdict, " + "and this is a long sentence " * 9 + "[with] brackets."
+    warning = logging.LogRecord("interplay", logging.WARNING, __file__, 1, sentence, None, None)
+    cli.warnings_to(Console(file=output, width=40)).handle(warning)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d WARNING " + re.escape(sentence) + "\n", output.getvalue())
 
 
 @pytest.fixture

@@ -110,13 +110,16 @@ def test_a_local_judge_is_asked_in_both_orders_and_recorded_as_turns_of_role_jud
         assert taste is not None and -1 < taste < 1
 
 
-def test_a_judge_that_always_prefers_the_first_place_pays_nobody(tmp_path: Path, served: Any) -> None:
+def test_a_judge_that_always_prefers_the_first_place_pays_nobody(
+    tmp_path: Path, served: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """Sampled verdicts that depend on the place disagree after the swap: they abstain, which is not a zero."""
     train(tmp_path, remote(served(lambda body: "A")), "train.steps=1", "algorithm.entropy=0.01")
     for record in played(tmp_path):
         assert [r.value for r in record.episode.rewards if r.name == "taste"] == [None]
     (row,) = rows(tmp_path)
     assert row["judge/taste/coverage"] == 0.0 and row["judge/taste/flips"] == 1.0
+    assert "on 100% it preferred the same place in both orders" in caplog.text
 
 
 def test_a_judge_that_cannot_be_reached_is_a_failure_of_the_machinery(tmp_path: Path) -> None:
@@ -171,7 +174,7 @@ def test_a_judge_whose_answers_cannot_be_parsed_is_reported_once(
     data = remote(served(lambda body: "lovely"))
     data["judges"] = {"taste": {"kind": "pointwise", "who": "far"}}
     train(tmp_path, data, "train.steps=2", "algorithm.entropy=0.01")
-    assert caplog.text.count("judge 'taste': only 0% of its answers can be parsed") == 1
+    assert caplog.text.count("judge 'taste' gave a verdict on only 0% of its questions") == 1
 
 
 def test_replies_of_a_tree_are_judged_candidate_by_candidate(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written import PICTURE, WHOLE, add_step, group_episodes, illegal, recipe, write_run
+from written import PICTURE, WHOLE, add_step, calling, group_episodes, illegal, recipe, write_run
 
 from interplay.evaluation.ablation import Change
 from interplay.evaluation.budget import Matched, TaskBudget, Way
@@ -248,6 +248,18 @@ def test_hostile_text_is_shown_as_text(seen: Seen) -> None:
     assert "<img src=x onerror=alert(1)>" in text and "\u202e" not in text
     assert seen.page.locator("img[src=x]").count() == 0
     assert seen.page.locator(f"img.picture[src$='{PICTURE.digest}']").count() == 1
+
+
+def test_every_answer_of_a_tool_stands_below_its_call_and_a_sound_has_its_length(seen: Seen, runs: Path) -> None:
+    write_run(runs / "calls", 1, WHOLE)
+    add_step(runs / "calls", 2, WHOLE, more=[calling(85)])
+    seen.show("/", "text=calls")
+    seen.show("/run/calls/episode?step=2&id=task-85%230", ".turn")
+    said = seen.page.locator(".turn >> nth=0").locator(".message:not(.user), .said").all_inner_texts()
+    assert [" ".join(text.split()) for text in said] == [
+        "calls add+ls add(1, 1) ls()", "tool 2", "tool a.txt", "calls add add(2, 3)", "tool five", "ends with 5",
+    ]  # fmt: skip
+    seen.page.wait_for_function("() => document.querySelector('audio').duration === 1.5")
 
 
 def test_filters_keys_and_themes_work(seen: Seen) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from written import WHOLE, add_step, group_episodes, tree_episode, turn, write_run
@@ -36,12 +37,15 @@ def asked(text: str, sure: float | None, swapped: bool, vote: int = 0) -> Turn:
         ([("A", 0.9, False), ("A", 0.2, True)], False),
         ([("A", None, False)], None),
         ([("A", None, False), ("I cannot say", None, True)], None),
+        # Answers of remote judges, with words around the choice.
+        ([("The first is clearer.\nA", None, False), ("I prefer A.", None, True)], True),
+        ([("<think>B?</think>A", None, False), ("It is a tie.", None, True)], False),
     ],
 )
 def test_a_choice_that_follows_the_place_is_named(
     tmp_path: Path, answers: list[tuple[str, float | None, bool]], flipped: bool | None
 ) -> None:
-    run = write_run(tmp_path / "run", 1)
+    run = write_run(tmp_path / "run", 1, judges={"taste": {"kind": "pairwise", "who": "player", "against": "group"}})
     episode: Episode = tree_episode(50)
     episode.judged = [asked(*answer) for answer in answers]
     add_step(run, 2, more=[episode])
@@ -50,6 +54,27 @@ def test_a_choice_that_follows_the_place_is_named(
     assert row["flipped"] is flipped and len(row["answers"]) == len(answers)
     (judge,) = found["judges"]
     assert judge == {"name": "taste", "asked": 1, "both": int(flipped is not None), "flipped": int(flipped is True)}
+
+
+@pytest.mark.parametrize(
+    ("judge", "text", "parsed"),
+    [
+        ({"kind": "pointwise"}, "Good, so:\n7", True),
+        ({"kind": "pointwise"}, "A", False),  # it is no mark
+        ({"kind": "pointwise", "marks": "expected"}, "lovely", True),
+        ({"kind": "rubric", "rubric": ["tone"]}, "tone: 7", True),
+        ({"kind": "rubric", "rubric": ["tone"]}, "7", False),
+    ],
+)
+def test_an_answer_that_the_run_could_not_parse_is_named(
+    tmp_path: Path, judge: dict[str, Any], text: str, parsed: bool
+) -> None:
+    run = write_run(tmp_path / "run", 1, judges={"taste": {**judge, "who": "player"}})
+    episode: Episode = tree_episode(50)
+    episode.judged = [asked(text, None, False)]
+    add_step(run, 2, more=[episode])
+    (row,) = verdicts(RunReader(run, "run"), {})["rows"]
+    assert row["answers"] == [{"text": text, "swapped": None, "first": None, "parsed": parsed}]
 
 
 def scored(number: int, replica: int, taste: float | None, win: float) -> Episode:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import wave
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,4 +139,29 @@ def illegal(number: int) -> Episode:
     first = turn(f"task-{number}#0", 0, "X", "nonsense " + HOSTILE, media=(PICTURE,), status=Status.ILLEGAL)
     episode.turns = [first, *episode.turns[4:]]
     episode.error = None
+    return episode
+
+
+def sound(seconds: float) -> Media:
+    """A WAV file of silence."""
+    data = io.BytesIO()
+    with wave.open(data, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(bytes(2 * int(8000 * seconds)))
+    return Media("audio", data.getvalue())
+
+
+def calling(number: int) -> Episode:
+    """An episode whose first turn hears a sound, calls two tools in one reply, then one, and acts."""
+    (episode,) = group_episodes(number, (1.0,))
+    heard = turn(f"task-{number}#0", 0, "X", "ends with 5", media=(sound(1.5),))
+    last = heard.samples[0]
+    both = replace(last, id=f"{last.id}-a", text="add(1, 1) ls()", tool="add+ls")
+    one = replace(
+        last, id=f"{last.id}-b", text="add(2, 3)", tool="add", messages=(Message("tool", "2"), Message("tool", "a.txt"))
+    )
+    heard.samples = (both, one, replace(last, messages=(Message("tool", "five"),)))
+    episode.turns[0] = heard
     return episode

@@ -312,11 +312,20 @@ app.add_typer(judge.app, name="judge", rich_help_panel=_OWN)
 app.add_typer(cluster, name="cluster", rich_help_panel=studies.PANEL)
 
 
+def warnings_to(output: Console) -> logging.Handler:
+    """Return the handler that prints warnings. In a file or a pipe, each warning is one line, however long it is."""
+    if output.is_terminal:
+        shown: logging.Handler = RichHandler(console=output, show_path=False)
+        shown.setFormatter(logging.Formatter("%(message)s"))
+        return shown
+    lines = logging.StreamHandler(output.file)
+    lines.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    return lines
+
+
 def main() -> None:
     """The entry point. Turns errors that Interplay raises on purpose into one sentence and an exit code."""
-    logging.basicConfig(
-        level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=problems, show_path=False)]
-    )
+    logging.basicConfig(level=logging.WARNING, handlers=[warnings_to(problems)])
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.path.append(os.getcwd())  # so that a recipe can name a module:Class in the current folder
     try:

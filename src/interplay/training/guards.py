@@ -21,7 +21,7 @@ _MEMORY = 0.9  # decay of the running mean of gradient norms
 _YOUNG = 5  # steps before the running mean is used
 _LASTING = ""  # a key in the saved state that is no policy's name
 _WORSE = 1.5  # warn again of a gap when it is this many times the one that was last warned of
-_COVERAGE = 0.5  # warn of a judge if a smaller share of its answers can be parsed
+_COVERAGE = 0.5  # warn of a judge if it gives a verdict on a smaller share of its questions
 _MUTE = 5  # warn after this many steps in a row in which all advantages of a role are zero
 
 
@@ -91,15 +91,18 @@ class Guards:
         return found
 
     def _judges(self, metrics: Mapping[str, float]) -> list[str]:
-        """The judges most of whose answers cannot be parsed."""
+        """The judges that give no verdict on most questions."""
         found = []
         for key, share in _below("judge/", metrics).items():
             name, _, kind = key.rpartition("/")
             if kind == "coverage" and self._lasts(f"silent {name}", share < _COVERAGE) == 1:
+                flips = metrics.get(f"judge/{name}/flips", 0.0)
                 found.append(
-                    f"judge '{name}': only {share:.0%} of its answers can be parsed, so most replies get no reward "
-                    f"from it; give it clearer instructions, a larger judges.{name}.max_tokens or a larger model, or "
-                    f"set judges.{name}.marks = 'expected' if it is a local policy that gives marks"
+                    f"judge '{name}' gave a verdict on only {share:.0%} of its questions, so most replies get no "
+                    f"reward from it: on {flips:.0%} it preferred the same place in both orders, and its other answers "
+                    "could not be parsed or disagreed; give it clearer instructions, a larger "
+                    f"judges.{name}.max_tokens or a larger model, or set judges.{name}.marks = 'expected' if it is a "
+                    "local policy that gives marks"
                 )
         return found
 

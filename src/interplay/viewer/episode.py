@@ -70,7 +70,7 @@ def _turn(turn: Mapping[str, Any], weights: RewardSection) -> dict[str, Any]:
         "legal": turn["seen"]["legal"],
         "tools": [tool["name"] for tool in turn["seen"]["tools"]],
         "calls": [_call(s) for s in samples[:-1]],
-        "answers": [message_row(m) for s in samples[1:] for m in s["messages"] or ()],
+        "answers": [[message_row(m) for m in s["messages"] or ()] for s in samples[1:]],  # those to each call
         "state": turn["state"],
         "candidate": turn["candidate"],
         "kept": turn["kept"],

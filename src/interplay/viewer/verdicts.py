@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from interplay.config.judges import JudgeSection
 from interplay.errors import InterplayError
+from interplay.rewards import judge as asking
 from interplay.viewer.episode import message_row
 from interplay.viewer.run import RunReader
 
@@ -19,10 +21,11 @@ def verdicts(run: RunReader, query: Mapping[str, str]) -> dict[str, Any]:
     """The verdicts of the latest episodes, newest first. A judge of pairs may be asked in both orders: its choice
     changed with the order if it prefers the same place, A or B, in both."""
     index = run.source("train")
+    sections = {} if run.recipe is None else run.recipe.judges
     rows: list[dict[str, Any]] = []
     for number in range(len(index.places) - 1, max(-1, len(index.places) - 1 - _EPISODES), -1):
         try:
-            rows += _rows(index.read(number))
+            rows += _rows(index.read(number), sections)
         except (InterplayError, KeyError, TypeError):
             continue
     asked, both, flipped = Counter[str](), Counter[str](), Counter[str]()
@@ -34,13 +37,23 @@ def verdicts(run: RunReader, query: Mapping[str, str]) -> dict[str, Any]:
     return {"rows": rows, "judges": judges}
 
 
-def _rows(episode: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _rows(episode: Mapping[str, Any], sections: Mapping[str, JudgeSection]) -> Iterator[dict[str, Any]]:
     questions: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for turn in episode.get("judged", ()):
         questions.setdefault((turn["keys"]["phase"], turn["keys"]["decision"]), []).append(turn)
     for (judge, question), turns in questions.items():
         turns.sort(key=lambda t: t["candidate"])
-        answers = [{"text": t["text"], "swapped": bool(t["candidate"] % 2), "first": _prefers_first(t)} for t in turns]
+        section = sections.get(judge)
+        pairwise = section is not None and section.kind == "pairwise"
+        answers = [
+            {
+                "text": t["text"],
+                "swapped": bool(t["candidate"] % 2) if pairwise else None,
+                "first": _prefers_first(t) if pairwise else None,
+                "parsed": section is None or _parsed(t["text"], section),
+            }
+            for t in turns
+        ]
         yield {
             "judge": judge,
             "episode": episode["id"],
@@ -53,13 +66,23 @@ def _rows(episode: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _prefers_first(turn: Mapping[str, Any]) -> float | None:
     """How surely a judge of pairs prefers the reply that it was shown first. A local judge can only say A or B, so the
-    probability of its answer says it; None if the answer is no A or B."""
-    said = turn["text"].strip()
-    if said not in ("A", "B"):
-        return None
+    probability of its answer says it. Other answers are parsed as the run parsed them; None: it cannot be parsed."""
     sample = turn["samples"][-1] if turn["samples"] else None
-    sure = math.exp(math.fsum(sample["logprobs"])) if sample and sample["mask"] else 1.0
-    return sure if said == "A" else 1.0 - sure
+    if sample and sample["mask"]:
+        sure = math.exp(math.fsum(sample["logprobs"]))
+        return sure if turn["text"] == asking.PAIRWISE[0] else 1.0 - sure
+    return asking.read_choice(turn["text"]).p
+
+
+def _parsed(text: str, section: JudgeSection) -> bool:
+    """Whether the run could use an answer. Marks that are expected from probabilities need no words."""
+    if section.marks == "expected":
+        return True
+    if section.kind == "rubric":
+        return asking.read_rubric(text, section.scale, section.rubric) is not None
+    return (
+        asking.read_choice(text).p if section.kind == "pairwise" else asking.read_mark(text, section.scale)
+    ) is not None
 
 
 def _flipped(answers: Sequence[Mapping[str, Any]]) -> bool | None:

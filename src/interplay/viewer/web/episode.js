@@ -89,7 +89,7 @@ export function TurnCard({ turn, run, data, to, most }) {
       <span class="push"></span><${Advantage} value=${turn.advantage} most=${most} onClick=${() => adjust({ explain: turn.id })} /></header>
     <${Messages} messages=${turn.messages} run=${run} />
     ${turn.calls.map((call, i) => html`<div class="message assistant"><small>calls ${plain(call.tool)}</small><${Long} text=${call.text} /></div>
-      ${turn.answers[i] && html`<${Messages} messages=${[turn.answers[i]]} run=${run} />`}`)}
+      <${Messages} messages=${turn.answers[i]} run=${run} />`)}
     <div class="said"><${Long} text=${turn.text || "(nothing)"} lines=${14} /></div>
     <footer><${Rewards} rows=${turn.rewards} />
       ${turn.value !== null && html`<span class="soft">value ${num(turn.value)}</span>`}

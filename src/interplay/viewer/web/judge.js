@@ -20,7 +20,7 @@ export function Judge({ run, about, query }) {
 
 // What the metrics of a judge mean. Those that are not here are the marks of a rubric, by their own names.
 const MEANING = {
-  coverage: "share of the questions that it answered in a form that could be read", flips: "share of the verdicts that changed with the order",
+  coverage: "share of the questions that gave a verdict (its answers could be parsed, and agreed in both orders)", flips: "share of the verdicts that changed with the order",
   labels: "comparisons that it was given so far", loss: "its loss in training", accuracy: "share of held-out comparisons that it is right about",
   longer: "the same for always choosing the longer reply", calibration: "how far its certainty is from how often it is right",
   gold: "mean gold reward", proxy: "mean reward by the judge", rang: "1 if the judge's reward rises while gold falls", rolled_back: "1 if an earlier version took its place",
@@ -45,8 +45,14 @@ function Verdicts({ run }) {
   return html`<p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${counted(j.asked, "question")}, ${j.both} in both orders, ${j.flipped} changed with the order</span>`)}</p>
     ${data.rows.map((row) => html`<article class="turn judge"><header><b>${plain(row.judge)}</b> <span class="soft">${plain(row.episode)}, question ${row.question + 1}</span>${row.flipped && html`<span class="chip warn">changed with the order</span>`}</header>
       <details><summary>what it was asked</summary><${Messages} messages=${row.messages} run=${run} /></details>
-      <div class="beside">${row.answers.map((a) => html`<div class="said"><small class="soft">${a.swapped ? "in the other order" : "as shown"}${a.first !== null ? `, ${num(a.first)} for the first` : ""}</small><${Long} text=${a.text} /></div>`)}</div></article>`)}`;
+      <div class="beside">${row.answers.map((a) => html`<div class="said"><small class="soft">${said(a)}</small><${Long} text=${a.text} /></div>`)}</div></article>`)}`;
 }
+
+// What is known of an answer: the order in which a judge of pairs was asked, and how it was parsed.
+const said = (a) => [
+  a.swapped === null ? "" : a.swapped ? "in the other order" : "as shown",
+  a.first !== null ? `${num(a.first)} for the first` : a.parsed ? "" : "could not be parsed",
+].filter(Boolean).join(", ");
 
 // Two episodes of one task that a judge orders in one way, and a gold reward in the other.
 function Gold({ run, gold }) {

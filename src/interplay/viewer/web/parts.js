@@ -133,5 +133,5 @@ export const Pictures = ({ media, run }) => media.map((one) => {
   if (!from) return html`<span class="soft">${one.kind} ${one.digest.slice(0, 8)} (not in this file)</span>`;
   return one.kind === "image"
     ? html`<a href=${from} target="_blank" rel="noopener"><img class="picture" src=${from} alt=${`picture ${one.digest.slice(0, 8)}`} loading="lazy" /></a>`
-    : html`<audio controls preload="none" src=${from}></audio>`;
+    : html`<audio controls preload="metadata" src=${from}></audio>`;
 });
