@@ -84,6 +84,7 @@ opponents = []
 """
 
 
+@pytest.mark.slow
 def test_a_judge_that_learned_in_a_run_is_exported_and_chooses_the_best_of_several_replies(tmp_path: Path) -> None:
     """Its scores are those that it gave at the end of the run, with plain transformers too."""
     import torch
