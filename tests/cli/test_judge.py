@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -51,6 +52,77 @@ def test_a_verifier_is_trained_from_labelled_answers(tmp_path: Path) -> None:
     options = ["--kind", "verifier", "--base", "tiny-32x1", "--lr", "0.003", "--epochs", "6", "--device", "cpu"]
     code, said = call("train", str(data), "--to", str(tmp_path / "v"), *options)
     assert code == 0 and "within a question" in said and "oracle 100.0%" in said
+
+
+RUN = """
+name = "judged"
+device = "cpu"
+seats = { writer = "learner" }
+[env]
+name = "filler"
+length = 4
+[policies.learner]
+base = "tiny-32x1"
+[judges.taste]
+kind = "reward_model"
+who = "base:tiny-32x1"
+train = { labels = "gold:proxy", every = 1, pairs = 16, lr = 3e-3, least = 0.0, adapter = { rank = 4 } }
+[algorithm]
+name = "rloo"
+group = 4
+[sampling]
+max_tokens = 6
+legal = true
+[rollout]
+tasks = 4
+[train]
+steps = 2
+[records]
+tensorboard = "off"
+[eval]
+opponents = []
+"""
+
+
+@pytest.mark.slow
+def test_a_judge_that_learned_in_a_run_is_exported_and_chooses_the_best_of_several_replies(tmp_path: Path) -> None:
+    """Its scores are those that it gave at the end of the run, with plain transformers too."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    from interplay.config import TrainSection, load
+    from interplay.rollout.resolve import resolve
+    from interplay.training.preference import load_reward_model
+    from interplay.training.trainer import Trainer
+    from interplay.types import Message
+
+    (tmp_path / "recipe.toml").write_text(RUN)
+    trainer = Trainer(resolve(load(tmp_path / "recipe.toml", [])), tmp_path / "run")
+    trainer.train()
+    model = trainer.judges.pupils["taste"].model
+    trainer.close()
+    asked = [((Message("user", "Write 4 signs."),), reply) for reply in ("1111", "0101", "0000")]
+    wanted = model.scores(asked)
+    assert max(wanted) > min(wanted)
+    folder = tmp_path / "taste"
+    code, said = call("export", str(tmp_path / "run"), "--to", str(folder), "--device", "cpu")
+    assert code == 0 and said.startswith("judge 'taste', version 2, is in ")
+    again = load_reward_model(folder, TrainSection(), "cpu", torch.float32)
+    assert again.scores(asked) == pytest.approx(wanted, abs=1e-4) and again.version == 2
+    theirs = AutoModelForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        found = [float(theirs(input_ids=torch.tensor([ids])).logits) for ids in model.read(asked)]
+    assert found == pytest.approx(model.raw(asked), abs=1e-4)
+    with pytest.raises(ConfigError, match="which is not empty"):
+        call("export", str(tmp_path / "run"), "--to", str(folder))
+    with pytest.raises(ConfigError, match=r"--judge is 'tast'.*Did you mean 'taste'"):
+        call("export", str(tmp_path / "run"), "--to", str(tmp_path / "other"), "--judge", "tast")
+
+    from interplay.cli.evaluate import _choosing
+
+    plan = resolve(load(tmp_path / "run", ["eval.best_of=4", "eval.best_by=taste"]), training=False)
+    chooser = _choosing(plan, str(tmp_path / "run"), None)
+    assert chooser.count == 4 and asyncio.run(chooser.by.scores(asked)) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_a_model_that_speaks_can_be_audited(pairs: Path) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from interplay.evaluation.suite import Report
     from interplay.rollout.team import Team
     from interplay.training.checkpoint import Checkpoint
+    from interplay.training.judges import Judges
 
 
 def newest(path: str, plan: RunPlan, folder: Path | None) -> dict[str, str]:
@@ -37,6 +38,16 @@ def with_evolved(path: str, plan: RunPlan, folder: Path | None) -> RunPlan:
     """The plan with the workflow that evolved up to the same checkpoint, if the recipe has [evolve]."""
     found = None if plan.recipe.evolve is None else _checkpoint(path, folder)
     return plan if found is None else evolved(plan, found.trainer)
+
+
+def trained_judges(path: str, plan: RunPlan, folder: Path | None) -> Judges:
+    """The judges of a run. Those that learned in it are of the same checkpoint as the policies."""
+    from interplay.training.judges import Judges
+
+    judges = Judges(plan)
+    if judges.pupils and (found := _checkpoint(path, folder)) is not None:
+        judges.load_weights(found.state()["judges"])
+    return judges
 
 
 def _checkpoint(path: str, folder: Path | None) -> Checkpoint | None:
@@ -108,14 +119,8 @@ def _only_bots(plan: RunPlan) -> bool:
 def _choosing(plan: RunPlan, path: str, folder: Path | None) -> Choosing:
     """The judge that chooses among replies. If it learned in the run, its version is that of the checkpoint."""
     from interplay.agents.best_of import Choosing
-    from interplay.training import checkpoint
-    from interplay.training.judges import Judges
 
-    section, judges = plan.recipe.eval, Judges(plan)
-    if judges.pupils and Path(path).is_dir():
-        found = checkpoint.read(folder) if folder is not None else checkpoint.latest(Path(path) / "checkpoints")
-        if found is not None:
-            judges.load(found.state()["judges"], found.trainer["judges"])
+    section, judges = plan.recipe.eval, trained_judges(path, plan, folder)
     assert section.best_by is not None
     return Choosing(section.best_of, judges.scorers[section.best_by], everybody=True)
 

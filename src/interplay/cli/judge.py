@@ -1,5 +1,5 @@
-"""`interplay judge collect|train|audit|serve`: labelled answers from a run, reward models from files, what a judge
-looks at, and a reward server."""
+"""`interplay judge collect|train|export|audit|serve`: labelled answers from a run, reward models from files and from
+runs, what a judge looks at, and a reward server."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from interplay.errors import ConfigError, counted
+from interplay.errors import ConfigError, counted, did_you_mean
 
 if TYPE_CHECKING:
     from interplay.training.preference import Fitting, RewardModel
     from interplay.training.rater import Split
 
-app = typer.Typer(help="Collect answers for, train, audit and serve judges.", no_args_is_help=True)
+app = typer.Typer(help="Collect answers for, train, export, audit and serve judges.", no_args_is_help=True)
 console = Console()
 FolderArgument = Annotated[Path, typer.Argument(help="The folder of a reward model.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
@@ -71,8 +71,7 @@ def train(
         raise ConfigError(f"--kind is '{kind}'; expected reward_model or verifier.")
     if balance not in ("question", "class", "none"):
         raise ConfigError(f"--balance is '{balance}'; expected question, class or none.")
-    if to.exists() and any(to.iterdir()):
-        raise ConfigError(f"--to is '{to}', which is not empty; expected a new folder.")
+    _refuse_full(to)
     from interplay.cli.quiet import quiet_libraries
     from interplay.config import AdapterSection, TrainSection
     from interplay.training.preference import Fitting, new_reward_model
@@ -115,6 +114,47 @@ def _fitted(model: RewardModel, rows: Split, how: Fitting, balance: Any) -> tupl
         f"right about {found.accuracy:.1%} [{found.low:.1%}, {found.high:.1%}] of {found.count} held-out pairs "
         f"(the longer one wins: {found.longer:.1%}); calibration error {found.calibration:.3f}"
     ), found
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a run with a judge that was trained in it.")],
+    to: Annotated[Path, typer.Option(help="The folder to write; new or empty.")],
+    judge: Annotated[str | None, typer.Option(help="Which judge, if the run trained several.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="A checkpoint's folder; default the newest.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Write a reward model or verifier that was trained during a run as a Hugging Face model for sequence
+    classification, which can be audited, served, and used in other runs.
+
+    interplay judge export runs/story --to judges/taste
+    """
+    _refuse_full(to)
+    from interplay.cli.evaluate import trained_judges
+    from interplay.cli.quiet import quiet_libraries
+    from interplay.config import load
+    from interplay.rollout.resolve import resolve
+
+    quiet_libraries()
+    if not run.is_dir():
+        raise ConfigError(f"'{run}' is no run folder; expected one made by interplay train.")
+    plan = resolve(load(str(run), [f"device={device}"]))
+    trained = [name for name, section in plan.recipe.judges.items() if section.train is not None]
+    if not trained:
+        raise ConfigError(f"the run '{run}' trained no judge; expected one whose recipe has [judges.NAME.train].")
+    if judge is None and len(trained) > 1:
+        raise ConfigError(f"the run trained the judges {', '.join(sorted(trained))}; say which with --judge.")
+    name = judge or trained[0]
+    if name not in trained:
+        raise ConfigError(f"--judge is '{name}', which this run does not train; {did_you_mean(name, trained)}")
+    model = trained_judges(str(run), plan, checkpoint).pupils[name].model
+    model.save(to)
+    console.print(f"judge '{name}', version {model.version}, is in {to}", highlight=False, soft_wrap=True)
+
+
+def _refuse_full(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"--to is '{folder}', which is not empty; expected a new folder.")
 
 
 @app.command()

@@ -93,7 +93,7 @@ class JudgeSection(Section):
     against: str | None = Field(
         None,
         description="pairwise: what replies are compared with: group (the other episodes of the task), reference (the "
-        "task's reference reply), or POLICY@start",
+        "task's reference reply), POLICY@start, or another policy (a competing agent)",
     )
     scope: Literal["reply", "episode", "team"] = Field(
         "episode",
@@ -115,7 +115,12 @@ class JudgeSection(Section):
     max_tokens: int = Field(64, ge=1, description="most tokens of the judge's answer")
     temperature: float = Field(1.0, ge=0, description="sampling temperature of the judge's answer")
     timeout: float = Field(60.0, gt=0, description="http: seconds after which one request times out")
-    retries: int = Field(4, ge=0, description="http: how often a failed request is tried again, with growing pauses")
+    retries: int = Field(
+        6,
+        ge=0,
+        description="http: how often a failed request is tried again, with growing pauses; 6 wait 32 seconds in all, "
+        "in which a server that was killed can be started again",
+    )
     key_variable: str = Field("INTERPLAY_REWARD_KEY", description="http: environment variable with the server's token")
     train: JudgeTrainSection | None = Field(None, description="reward models: train them during the run")
     audit: JudgeAuditSection | None = None

@@ -11,6 +11,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -116,7 +117,7 @@ class Judging:
             every[i].pay(name, fmean(good) if good else None)
 
     async def _compared(self, name: str, section: JudgeSection, every: Sequence[Subject]) -> None:
-        matches = await self._matches(name, section, every)
+        matches = await self._matches(section, every)
         found = await answers_of(self._verdict(name, section, one, other, n) for n, (one, other) in enumerate(matches))
         won: dict[str, list[float]] = {s.name: [] for s in every}
         asked: Counter[str] = Counter()
@@ -165,9 +166,8 @@ class Judging:
 
     # -- whom a reply is compared with ----------------------------------------------------------------------------
 
-    async def _matches(
-        self, name: str, section: JudgeSection, every: Sequence[Subject]
-    ) -> list[tuple[Subject, Subject]]:
+    async def _matches(self, section: JudgeSection, every: Sequence[Subject]) -> list[tuple[Subject, Subject]]:
+        """The pairs to compare. If a baseline cannot be made, the episodes that need it get an error."""
         if section.against == "group":
             together: dict[tuple[object, ...], list[Subject]] = defaultdict(list)
             for subject in every:
@@ -176,12 +176,17 @@ class Judging:
         if section.against == "reference":
             return [(s, replace(s, reply=_reference(s), decision=-1)) for s in every]
         who = self.plan.occupant(section.against or "")
-        baselines: dict[tuple[object, ...], Subject] = {}
+        asked = {subject.peers: subject for subject in reversed(every)}  # the first subject of each prompt
+        make = self._reply if section.scope == "reply" else partial(self._episode, section)
+        made = await answers_of(make(subject, who) for subject in asked.values())
+        baselines = dict(zip(asked, made, strict=True))
+        matches: list[tuple[Subject, Subject]] = []
         for subject in every:
-            if subject.peers not in baselines:
-                made = self._reply(subject, who) if section.scope == "reply" else self._episode(subject, section, who)
-                baselines[subject.peers] = await made
-        return [(s, baselines[s.peers]) for s in every]
+            if isinstance(baseline := baselines[subject.peers], InterplayError):
+                _fail(subject, baseline)
+            else:
+                matches.append((subject, baseline))
+        return matches
 
     async def _reply(self, subject: Subject, who: Occupant) -> Subject:
         """The baseline's reply to the same prompt."""
@@ -197,7 +202,7 @@ class Judging:
         drawn = await answered(agent, agent.look(seen), stamp)
         return replace(subject, reply=drawn.text, turn=drawn)
 
-    async def _episode(self, subject: Subject, section: JudgeSection, who: Occupant) -> Subject:
+    async def _episode(self, section: JudgeSection, subject: Subject, who: Occupant) -> Subject:
         """Play the same task with the baseline in the seats that are judged."""
         roles = self.roles(section)
         seats = {r: who if r in roles else taker for r, taker in subject.episode.seats.items()}

@@ -244,7 +244,8 @@ class Judges:
                 base = section.who.removeprefix(BASE)
                 model = new_model(section.kind, base, recipe.train, (device, dtype), seed, adapter)  # type: ignore[arg-type]
             else:
-                model = load_reward_model(Path(section.who).expanduser(), recipe.train, device, dtype)
+                folder = Path(section.who).expanduser()
+                model = load_reward_model(folder, recipe.train, device, dtype, section.kind)  # type: ignore[arg-type]
             self.scorers[name] = ModelScorer(name, model)
             if section.train is not None:
                 self.pupils[name] = Pupil(name, section, model, seed)
@@ -299,6 +300,11 @@ class Judges:
             "watches": {name: watch.state_dict() for name, watch in self.watches.items()},
             "fixed": {name: fixed.state_dict() for name, fixed in self.fixed.items()},
         }
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Load the reward models of a checkpoint, to use them without training them further."""
+        for name, pupil in self.pupils.items():
+            pupil.model.load_weights(state[name]["model"])
 
     def load(self, state: Mapping[str, Any], papers: Mapping[str, Any]) -> None:
         for name, pupil in self.pupils.items():

@@ -232,17 +232,23 @@ class RewardModel:
             "anchors": [[[[m.role, m.content] for m in question], reply] for question, reply in self.anchors],
         }
 
-    def load_state_dict(self, state: Mapping[str, Any], lr: float) -> None:
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Load what scores depend on. The weights may come from a run with another precision, such as one on a GPU."""
         with self.latch.writing():
             self.module.load_state_dict(state["module"])
-            self.masters.load(state["masters"])
-        self.optimizer = None
-        if state["optimizer"] is not None:
-            self.optimizer = make_optimizer(self.masters.own, self.config, lr)
-            load_moments(self.optimizer, state["optimizer"])
+            self.masters.reread()
         self.centre, self.scale, self.version, *rest = state["notes"]
         self.temperature = rest[0] if rest else 1.0
         self.anchors = [(tuple(Message(*m) for m in question), reply) for question, reply in state["anchors"]]
+
+    def load_state_dict(self, state: Mapping[str, Any], lr: float) -> None:
+        """Load everything, to go on with the training."""
+        self.load_weights(state)
+        self.masters.load(state["masters"])
+        self.optimizer = None
+        if state["optimizer"] is not None:
+            self.optimizer = make_optimizer(self.masters.own, self.config, lr)
+            load_moments(self.optimizer, _on_host(state["optimizer"]))  # a copy, because steps change moments in place
 
     def save(self, folder: Path) -> None:
         """Write a folder that `AutoModelForSequenceClassification` can load. Its logits are the head's output."""
@@ -296,9 +302,11 @@ def new_reward_model(
     return RewardModel(kind, loaded, config, made)
 
 
-def load_reward_model(folder: Path, config: TrainSection, device: str, dtype: torch.dtype) -> RewardModel:
+def load_reward_model(
+    folder: Path, config: TrainSection, device: str, dtype: torch.dtype, kind: ModelKind | None = None
+) -> RewardModel:
     """Load what `save` wrote, or any Hugging Face model for sequence classification that has one label and a linear
-    head."""
+    head. `kind` is what it should be, if that is known: other libraries do not write it down."""
     try:
         shape = AutoConfig.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -320,8 +328,11 @@ def load_reward_model(folder: Path, config: TrainSection, device: str, dtype: to
     if tokenizer.chat_template is None:
         tokenizer.chat_template = FALLBACK_TEMPLATE
     notes = json.loads((folder / NOTES).read_text()) if (folder / NOTES).is_file() else {}
+    found: ModelKind = notes.get("kind", kind or "reward_model")
+    if kind not in (None, found):
+        raise ModelError(f"'{folder}' is a {found}, but is used as a {kind}; expected kind = '{found}'.")
     loaded = Loaded(model.to(device).eval(), tokenizer, (tokenizer.eos_token_id,))
-    out = RewardModel(notes.get("kind", "reward_model"), loaded, config)
+    out = RewardModel(found, loaded, config)
     out.head.weight.data.copy_(head.weight)
     out.masters.reread()
     out.centre, out.scale = notes.get("centre", 0.0), notes.get("scale", 1.0)

@@ -1,0 +1,192 @@
+"""What may go wrong around judges in a run: a baseline that fails, a reward server that is killed, a version that is
+taken back; and that judge and learner never change each other."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import make, rows, train
+from test_judges import LEARNS, SMALL, judged, model, played, says
+
+from interplay.agents.best_of import BestOf
+from interplay.errors import ModelError
+from interplay.training.judges import Labelled, ModelScorer
+from interplay.training.preference import Better, Fitting
+from interplay.training.trainer import Observer
+from interplay.types import Message
+
+QUESTION = (Message("user", "Write 4 signs."),)
+
+
+def test_replies_are_compared_with_a_competing_agent_and_only_the_tasks_that_it_could_not_play_fail(
+    tmp_path: Path, served: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rival is a remote model that writes no filler. One of its four requests of the first step fails. A failed
+    request once ended the whole run."""
+    asked: list[int] = []
+
+    def rival(body: dict[str, Any]) -> str:
+        asked.append(1)
+        if len(asked) == 2:
+            raise ConnectionError
+        return "0000"
+
+    section = {"base": "openai:rival", "trainable": False, "remote": {"url": served(rival), "retries": 0}}
+    judge = {"kind": "pairwise", "who": "gold:proxy", "against": "rival"}
+    train(tmp_path, judged(judge, policies={**SMALL["policies"], "rival": section}), "train.steps=2")
+    assert [row["episodes_failed"] for row in rows(tmp_path)] == [4, 0] and len(asked) == 8
+    assert caplog.text.count("the baseline's episode of") == 1
+    paid = [{r.name: r.value for r in record.episode.rewards} for record in played(tmp_path)]
+    assert len(paid) == 28 and all(one["taste"] == float(bool(one["filler"])) for one in paid)
+
+
+def test_a_version_that_is_taken_back_is_not_changed_by_the_training_that_follows(tmp_path: Path) -> None:
+    """Otherwise the second time the run goes back to other moments, and not to those that a resumed run reads."""
+    trainer = make(tmp_path, judged(LEARNS))
+    pupil = trainer.judges.pupils["taste"]
+    pupil.seen = [Labelled(QUESTION, "1111", "0000", 1.0, f"t{i}", f"t{i}") for i in range(32)]
+    pupil.learn()
+    pupil.good = pupil.model.state_dict()
+    before = copy.deepcopy(pupil.good)
+    pupil.model.load_state_dict(pupil.good, 1e-3)
+    pupil.learn()
+    trainer.close()
+    moments = pupil.good["optimizer"]["state"]
+    assert moments and all(
+        torch.equal(value, before["optimizer"]["state"][i][key])
+        for i, each in moments.items()
+        for key, value in each.items()
+    )
+    assert all(torch.equal(value, before["module"][key]) for key, value in pupil.good["module"].items())
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+def test_a_step_of_the_judge_leaves_the_learner_bit_identical_and_the_other_way_round(
+    tmp_path: Path, adapter: bool
+) -> None:
+    """Both start from the same base."""
+    section = {**LEARNS, "train": {**LEARNS["train"], **({"adapter": {"rank": 4}} if adapter else {})}}
+    trainer = make(tmp_path, judged(section), "train.steps=2")
+    pupil, learner = trainer.judges.pupils["taste"], trainer.team.members["learner"].loaded.model
+    found: list[tuple[bool, bool, bool]] = []
+
+    def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+        return {name: value.clone() for name, value in module.state_dict().items()}
+
+    def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+        return all(torch.equal(value, other[name]) for name, value in one.items())
+
+    learn, start, left = pupil.learn, weights(learner), weights(pupil.model.module)
+
+    def watched() -> dict[str, float]:
+        nonlocal left
+        kept = same(left, weights(pupil.model.module))  # since the judge's last step the learner has made a step
+        before = weights(learner)
+        metrics = learn()
+        found.append((kept, same(before, weights(learner)), same(left, weights(pupil.model.module))))
+        left = weights(pupil.model.module)
+        return metrics
+
+    pupil.learn = watched  # type: ignore[method-assign]
+    trainer.train()
+    trainer.close()
+    assert found == [(True, True, False)] * 2 and not same(start, weights(learner))
+
+
+def test_a_frozen_partner_says_the_best_of_several_replies_by_a_judge_that_learns_in_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    chosen: list[str] = []
+    sample, scores = BestOf.sample, ModelScorer.scores
+
+    async def sampled(self: BestOf, *given: Any) -> Any:
+        turn = await sample(self, *given)
+        chosen.append(turn.text)
+        return turn
+
+    async def scored(self: ModelScorer, given: Any) -> list[float]:
+        found = await scores(self, given)
+        if len(given) == 3:  # a group has four episodes
+            asked.append([reply for _, reply in given])
+        return found
+
+    monkeypatch.setattr(BestOf, "sample", sampled)
+    monkeypatch.setattr(ModelScorer, "scores", scored)
+    game = {
+        "env": {"name": "matrix", "game": "stag_hunt"}, "seats": {"p0": "learner", "p1": "frozen"}, "reward": {},
+        "policies": {**SMALL["policies"], "frozen": {"base": "tiny-32x1", "trainable": False}},
+        "sampling": {**SMALL["sampling"], "best_of": 3, "best_by": "taste"},
+    }  # fmt: skip
+    judge = {**LEARNS, "train": {**LEARNS["train"], "labels": "gold:payoff"}, "audit": None}
+    train(tmp_path, judged(judge, **game), "train.steps=2", "algorithm.entropy=0.01")
+    frozen = [turn for record in played(tmp_path) for turn in record.episode.line("p1")]
+    assert len(frozen) == len(chosen) == len(asked) > 0 and {turn.policy for turn in frozen} == {"frozen"}
+    assert [row["episodes_failed"] for row in rows(tmp_path)] == [0, 0]
+
+
+def test_a_folder_of_another_kind_is_refused(tmp_path: Path, make_tiny: Any) -> None:
+    made = model(make_tiny, "verifier")
+    made.fit([Better(says("4"), None, 1.0), Better(says("5"), None, 0.0)] * 4, Fitting(epochs=1, batch=4))
+    made.save(tmp_path / "v")
+    judge = {"kind": "reward_model", "who": str(tmp_path / "v")}
+    with pytest.raises(ModelError, match="is a verifier, but is used as a reward_model; expected kind = 'verifier'"):
+        make(tmp_path / "run", judged(judge))
+
+
+@pytest.mark.slow
+def test_a_reward_server_that_is_killed_in_the_middle_of_a_run_loses_nothing(tmp_path: Path, make_tiny: Any) -> None:
+    """The run waits until the server is there again, and ends like a run whose server was never killed."""
+    pytest.importorskip("uvicorn")
+    made = model(make_tiny, "reward_model")
+    made.fit([Better(says("1111"), says("0000"))] * 8, Fitting(epochs=4, batch=4, lr=3e-3))
+    made.save(tmp_path / "rm")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "interplay", "judge", "serve", str(tmp_path / "rm"), "--port", str(port)]
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([*command, "--device", "cpu"], env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    servers = [start()]
+
+    def stepped(step: int, metrics: Any) -> None:
+        if step == 1:
+            servers[-1].send_signal(signal.SIGKILL)
+            servers[-1].wait()
+            servers.append(start())
+
+    try:
+        until = time.monotonic() + 120
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/health").close()
+                break
+            except OSError:
+                assert servers[0].poll() is None and time.monotonic() < until
+                time.sleep(0.2)
+        data = judged({"kind": "reward_model", "who": url, "retries": 8})
+        train(tmp_path / "whole", data)
+        train(tmp_path / "killed", data, observer=Observer(stepped=stepped))
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+    assert len(servers) == 2
+    for one, other in zip(rows(tmp_path / "killed"), rows(tmp_path / "whole"), strict=True):
+        assert one["episodes_failed"] == other["episodes_failed"] == 0
+        for key in ("reward/taste/writer", "reward/filler/writer"):  # which requests share a batch changes the rounding
+            assert one[key] == pytest.approx(other[key], abs=1e-4)
