@@ -60,9 +60,8 @@ def test_filler_alone_always_loses(options: dict[str, object], gold: float) -> N
     assert [(r.name, r.value) for r in env.outcome()] == [("consistent", 0.0)]
 
 
-@pytest.mark.parametrize("recipe", ["story.toml", "smollm2/story.toml"])
-def test_the_recipes_of_the_published_study_charge_filler_as_they_did(recipe: str) -> None:
-    assert load(Path(__file__).parents[3] / "recipes" / "rlhf" / recipe).env.options["filler"] == -0.2
+def test_the_recipe_of_the_published_study_charges_filler_as_it_did() -> None:
+    assert load(Path(__file__).parents[3] / "recipes" / "rlhf" / "story.toml").env.options["filler"] == -0.2
 
 
 def test_nobody_knows_what_free_text_is_worth() -> None:
