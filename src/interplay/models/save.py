@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from interplay.models.latch import latch_of
 from interplay.models.load import Loaded
 
 
 def save(loaded: Loaded, folder: Path) -> None:
     """The saved configuration names an attention that transformers knows. An engine on another thread must not compute
-    with it, so it waits meanwhile."""
-    with latch_of(loaded.model).writing():
-        _save_model(loaded, folder)
-    loaded.tokenizer.save_pretrained(folder)
-    if loaded.senses is not None:
-        from interplay.models.processors import save_processor
-
-        save_processor(loaded.senses.processor, folder)
-
-
-def _save_model(loaded: Loaded, folder: Path) -> None:
+    meanwhile."""
     config = loaded.model.config
     parts = [config, *(p for name in config.sub_configs if (p := getattr(config, name, None)) is not None)]
     implementations = [part._attn_implementation for part in parts]
@@ -30,3 +19,8 @@ def _save_model(loaded: Loaded, folder: Path) -> None:
     finally:
         for part, implementation in zip(parts, implementations, strict=True):
             part._attn_implementation = implementation
+    loaded.tokenizer.save_pretrained(folder)
+    if loaded.senses is not None:
+        from interplay.models.processors import save_processor
+
+        save_processor(loaded.senses.processor, folder)

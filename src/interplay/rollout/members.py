@@ -62,7 +62,8 @@ class Member:
     def save(self, folder: Path) -> None:
         """Write a plain Hugging Face folder, or a PEFT folder for an adapter."""
         if self.adapter is None:
-            save_model(self.loaded, folder)
+            with latch_of(self.loaded.model).writing():  # the engine must not compute while a model is saved
+                save_model(self.loaded, folder)
         else:
             save_adapter(self.adapter, folder, self.loaded.model.config.name_or_path)
 
