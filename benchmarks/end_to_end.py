@@ -5,6 +5,7 @@ at most 128 tokens, GRPO, one policy, full weights.
     python benchmarks/end_to_end.py --model tiny --quick     a CPU: only checks that it runs
     python benchmarks/end_to_end.py --model FOLDER --json table.json
     python benchmarks/end_to_end.py --model FOLDER --cold    only the cold start: a new program up to its first step
+    python benchmarks/end_to_end.py --model FOLDER --updates only our steps with an update
 
 Both use the same model, prompts per step, replies per prompt, length limit, learning rate and reward; everything else
 in TRL keeps its default. The first steps of each (compilation, graphs, allocation) are left out, and the result is the
@@ -133,14 +134,19 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--cold", action="store_true", help="measure only the cold start")
+    parser.add_argument("--updates", action="store_true", help="measure only our steps with an update")
     parser.add_argument("--json", metavar="PATH")
     args = parser.parse_args()
     tokens, tasks = (8, 4) if args.quick else (128, 32)
     folder = locate(args.model, 0)
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     print(f"{hardware}, torch {torch.__version__}, {args.model}: {8 * tasks} replies of at most {tokens} tokens a step")
-    table: dict[str, Any] = {"hardware": hardware, "torch": torch.__version__, "cold": cold(folder, tokens, tasks)}
+    table: dict[str, Any] = {"hardware": hardware, "torch": torch.__version__}
+    if not args.updates:
+        table["cold"] = cold(folder, tokens, tasks)
     ways = {} if args.cold else {"interplay": False, "interplay, every reply computed": True}
+    if args.updates:
+        del ways["interplay"]
     medians = {}
     for name, every in ways.items():
         steps = table[name] = ours(folder, args.steps, tokens, tasks, every, args.set)
@@ -148,7 +154,7 @@ def main() -> None:
         medians[name] = statistics.median(m["seconds"] for m in kept)
         rate = statistics.median(m["tokens"] / m["seconds"] for m in kept)
         print(f"{name}: {medians[name]:.3f} s a step ({rate:,.0f} sampled tokens/s)", flush=True)
-    if args.trl_steps and not args.cold:
+    if args.trl_steps and not (args.cold or args.updates):
         theirs = trl(folder, args.trl_steps, tokens, tasks)
         b = statistics.median(m["seconds"] for m in theirs[1:])
         table |= {"trl": theirs, "ratios": {name: b / a for name, a in medians.items()}}

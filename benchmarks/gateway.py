@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "programs"))
 
 from programs import ANIMALS  # noqa: E402
 
-from interplay.config import Recipe, validate  # noqa: E402
+from interplay.config import Recipe, parse  # noqa: E402
 from interplay.envs.programs.gateway import HttpRun, gateway  # noqa: E402
 from interplay.envs.programs.options import OutsideOptions  # noqa: E402
 from interplay.envs.programs.run import Reply  # noqa: E402
@@ -97,14 +97,15 @@ def sessions(count: int) -> dict[str, Any]:
 
 
 def _recipe(base: str, env: dict[str, Any], steps: int, tasks: int, **rest: Any) -> Recipe:
+    changes = rest.pop("changes", ())
     data = {
         "name": "gateway", "env": env, "policies": {"team": {"base": base}},
         "seats": {"planner": "team", "solver": "team"}, "algorithm": {"name": "grpo", "group": 8},
         "sampling": {"max_tokens": 32}, "rollout": {"tasks": tasks},
         "eval": {"before": False, "after": False, "opponents": ["team"], "success": "score"},
-        "train": {"steps": steps, "lr": rest.pop("lr", 1e-5), "micro_batch_tokens": 4096}, **rest,
+        "train": {"steps": steps, "lr": rest.pop("lr", 1e-5)}, **rest,
     }  # fmt: skip
-    return validate(Recipe, data)
+    return parse(data, changes)
 
 
 WAYS = {  # the same conversation: in this process, with a bare HTTP client, and with the openai package
@@ -260,7 +261,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--steps", type=int, default=100, help="of team")
     parser.add_argument("--tasks", type=int, default=16, help="of a step of team")
     parser.add_argument("--lr", type=float, default=1e-3, help="of team")
-    parser.add_argument("--share", type=float, default=1.0, help="of team: its share of the device's memory")
+    parser.add_argument("--changes", nargs="*", default=[], help="of team: a.b=c, for its recipe")
     parser.add_argument(
         "--seconds", type=float, default=240.0, help="the most that a part may take (team: each of two)"
     )
@@ -280,7 +281,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
                 result[f"{2 * rounds} calls"] = rollout(given.base, ways, *size, given.seconds)
         else:
             size = {"base": given.base, "steps": given.steps, "tasks": given.tasks, "lr": given.lr}
-            size["memory"] = {"share": given.share}
+            size["changes"] = given.changes
             result = team(given.task, given.python, size, given.seconds)
         found.append({"part": part, "base": given.base, **result})
         print(json.dumps(found[-1]), flush=True)

@@ -117,7 +117,7 @@ def _times(folder: Path) -> list[float]:
 
 
 def _seconds(folder: Path) -> float:
-    """How long a step took."""
+    """The mean time of a step."""
     times = _times(folder)
     return (times[-1] - times[0]) / (len(times) - 1)
 

@@ -1,4 +1,4 @@
-"""Random kills: they wait until a run has loaded, and what differs between two runs is found."""
+"""Random kills: a kill comes only after the run has loaded its models, and differences between two runs are found."""
 
 from __future__ import annotations
 

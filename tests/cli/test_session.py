@@ -57,7 +57,7 @@ def test_a_finished_run_has_exit_code_0(tmp_path: Path, codes: list[int]) -> Non
 
 
 def test_commands_to_copy_are_not_wrapped_where_the_output_is_a_file(tmp_path: Path) -> None:
-    """Audit D1: where the output is not a terminal, rich takes it for 80 columns wide."""
+    """Audit D1: if the output is not a terminal, rich assumes that a line has 80 columns."""
     run, out = tmp_path / ("long" * 30), io.StringIO()
     made(run, Console(file=out, width=80)).run()
     lines = out.getvalue().splitlines()

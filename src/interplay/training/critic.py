@@ -188,8 +188,8 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
 
 
 def _see_like(critic: Loaded, policy: Loaded, whole: bool) -> None:
-    """The critic reads the same prompts, so its pictures must have the same sizes. If the policy's eye learns, and the
-    whole critic does, then its eye learns too."""
+    """The critic reads the same prompts as the policy, so its pictures must have the same sizes. If the policy's eye
+    learns, the eye of a critic whose weights all learn (`whole`) learns too."""
     if critic.senses is not None and policy.senses is not None:
         critic.senses.see_like(policy.senses)
         if whole and policy.senses.learns:

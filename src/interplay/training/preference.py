@@ -279,7 +279,7 @@ def _on_host(state: Any) -> Any:
         return state.detach().to("cpu", copy=True)
     if isinstance(state, Mapping):
         return {key: _on_host(value) for key, value in state.items()}
-    return [_on_host(value) for value in state] if isinstance(state, list) else copy.copy(state)
+    return [_on_host(value) for value in state] if isinstance(state, list) else state
 
 
 def _other(row: Better) -> Conversation:

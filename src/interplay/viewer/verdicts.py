@@ -80,9 +80,9 @@ def _parsed(text: str, section: JudgeSection) -> bool:
         return True
     if section.kind == "rubric":
         return asking.read_rubric(text, section.scale, section.rubric) is not None
-    return (
-        asking.read_choice(text).p if section.kind == "pairwise" else asking.read_mark(text, section.scale)
-    ) is not None
+    if section.kind == "pairwise":
+        return asking.read_choice(text).p is not None
+    return asking.read_mark(text, section.scale) is not None
 
 
 def _flipped(answers: Sequence[Mapping[str, Any]]) -> bool | None:

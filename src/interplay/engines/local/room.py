@@ -42,9 +42,8 @@ class CacheRoom:
 
 
 def free_bytes(device: torch.device, share: float) -> int:
-    """The bytes of a GPU that this run may still take: what is free, and at most its share less what it has. What torch
-    keeps for later, and what only waits for the garbage collector (the models of a run that has ended), is given back
-    before."""
+    """The bytes of a GPU that this run may still take: at most what is free, and at most what is left of its share.
+    Memory that torch keeps for later, and models of a run that has ended, are freed first."""
     gc.collect()
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
