@@ -20,6 +20,7 @@ from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.engines.local.speculation import Speculation
 from interplay.models import kernels
+from interplay.models.eye import Eye
 from interplay.models.fused import Fused, suits
 from interplay.training import packed
 from interplay.training.batch import micro_batches
@@ -53,12 +54,28 @@ def gradients(model: Any, wanted: list[Example], mixed: dict[str, Any], ours: bo
     return out
 
 
+def same_features(model: Any) -> None:
+    """The vision encoder with the GPU's kernels, for pictures of two sizes."""
+    generator = torch.Generator().manual_seed(2)
+    grids = [(1, 4, 6), (1, 8, 4)]
+    pictures = [
+        {"pixel_values": torch.randn(h * w, 384, generator=generator), "image_grid_thw": torch.tensor([[t, h, w]])}
+        for t, h, w in grids
+    ]
+    plain, ours = Eye(model), Eye(model)
+    ours.kernels = kernels
+    for a, b in zip(plain.features(pictures), ours.features(pictures), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+
+
 def main(family: str) -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         own = loaded(family, Path(folder))
     model = own.model
     assert suits(model)
+    with torch.no_grad():
+        same_features(model)
     renderer = Renderer(own.tokenizer, own.stop_ids, own.senses)
     short = Message("system", ".")  # otherwise the template writes a longer one, and every token is slow Python here
     prompts = [

@@ -48,6 +48,14 @@ def rope_store(
     return turned[:, :heads]
 
 
+def rotate_heads(qkv_TN: Tensor, cos_TF: Tensor, sin_TF: Tensor, heads: int) -> Tensor:
+    """The queries and keys [T, 2, H, D] of rows that hold queries, keys and values of as many heads each, rotated by
+    each token's own angles."""
+    a, b = qkv_TN.unflatten(1, (3, heads, -1))[:, :2].chunk(2, 3)
+    c, s = cos_TF[:, None, None], sin_TF[:, None, None]
+    return torch.cat((a * c - b * s, b * c + a * s), 3)
+
+
 def silu_mul(gate_up_TN: Tensor, size: int) -> Tensor:
     """silu(gate) · up, for rows that hold gate and up side by side."""
     return silu(gate_up_TN[:, :size]).mul_(gate_up_TN[:, size:])

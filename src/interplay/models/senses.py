@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 
 from interplay.config import SensesSection
 from interplay.errors import ModelError
+from interplay.models import eye
 from interplay.models.encode import encode
 from interplay.models.perceive import Perceived, perceive
 from interplay.models.shape import decoder_of
@@ -137,6 +138,7 @@ class Senses:
         self.learns = False
         self.max_pixels = self.limit = 0
         self.version = 0
+        self._eye: tuple[int, eye.Eye] | None = None  # with the version of the weights that it copied
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
         self.freeze()
@@ -237,9 +239,17 @@ class Senses:
             count = max(1, TOGETHER // max(1, sum(t.numel() for t in group[0][1].values())))
             for start in range(0, len(group), count):
                 part = group[start : start + count]
-                made = encode(self.model, [inputs for _, inputs in part])
+                made = self._encoded([inputs for _, inputs in part])
                 out |= {digest: features for (digest, _), features in zip(part, made, strict=True)}
         return out
+
+    def _encoded(self, media: Sequence[dict[str, Tensor]]) -> list[Tensor]:
+        if self.thawed or not eye.suits(self.model):
+            return encode(self.model, media)
+        if self._eye is None or self._eye[0] != self.version or self._eye[1].device != self.model.device:
+            self._eye = None  # free the old copies first
+            self._eye = self.version, eye.Eye(self.model)
+        return self._eye[1].features(media)
 
     # -- places ---------------------------------------------------------------------------------------------------
 

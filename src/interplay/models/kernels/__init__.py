@@ -15,10 +15,10 @@ Import this only if there is a GPU, or with Triton's interpreter, with which the
 from interplay.models.kernels.adapters import JoinedLayers, RankOwners, adapted
 from interplay.models.kernels.attention import PREFILL_ROWS, Tiles, decode_attention, prefill_attention
 from interplay.models.kernels.launch import PAGE
-from interplay.models.kernels.layers import add_norm, rope_store, silu_mul, turns
+from interplay.models.kernels.layers import add_norm, rope_store, rotate_heads, silu_mul, turns
 from interplay.models.kernels.sampling import Rows, logits, sample_and_advance
 
 __all__ = [
     "PAGE", "PREFILL_ROWS", "JoinedLayers", "RankOwners", "Rows", "Tiles", "adapted", "add_norm", "decode_attention",
-    "logits", "prefill_attention", "rope_store", "sample_and_advance", "silu_mul", "turns",
+    "logits", "prefill_attention", "rope_store", "rotate_heads", "sample_and_advance", "silu_mul", "turns",
 ]  # fmt: skip

@@ -118,3 +118,34 @@ def silu_mul(gate_up_TN: Tensor, size: int) -> Tensor:
     block = 1024
     _silu_mul[(T, triton.cdiv(size, block))](gate_up_TN, gate_up_TN.stride(0), out, I=size, BLOCK=block, num_warps=4)
     return out
+
+
+@triton.jit
+def _rotate_heads(
+    qkv, stride, cos, sin, out, H: tl.constexpr, HALF: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr
+):
+    token = tl.program_id(0).to(tl.int64)
+    h = tl.arange(0, HEADS)[:, None]
+    d = tl.arange(0, WIDTH)[None, :]
+    D: tl.constexpr = 2 * HALF
+    inside = (h < 2 * H) & (d < HALF)
+    at = qkv + token * stride + h * D + d
+    a = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(at + HALF, mask=inside, other=0.0).to(tl.float32)
+    c = tl.load(cos + token * HALF + d, mask=d < HALF, other=0.0)
+    s = tl.load(sin + token * HALF + d, mask=d < HALF, other=0.0)
+    spot = out + (token * 2 * H + h) * D + d
+    tl.store(spot, (a * c - b * s).to(out.dtype.element_ty), mask=inside)
+    tl.store(spot + HALF, (b * c + a * s).to(out.dtype.element_ty), mask=inside)
+
+
+def rotate_heads(qkv_TN: Tensor, cos_TF: Tensor, sin_TF: Tensor, heads: int) -> Tensor:
+    """The queries and keys [T, 2, H, D] of rows that hold queries, keys and values of as many heads each, rotated by
+    each token's own angles. D is twice the number of angles F."""
+    T, F = cos_TF.shape
+    out = torch.empty((T, 2, heads, 2 * F), dtype=qkv_TN.dtype, device=qkv_TN.device)
+    _rotate_heads[(T,)](
+        qkv_TN, qkv_TN.stride(0), cos_TF, sin_TF, out,
+        H=heads, HALF=F, HEADS=power(2 * heads), WIDTH=power(F), num_warps=4,
+    )  # fmt: skip
+    return out
