@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from interplay.models.latch import latch_of
 from interplay.rollout import records
 from interplay.rollout.resolve import resolve
 from interplay.rollout.stream import DrawnTask
-from interplay.training import feed
+from interplay.training import feed, probe
 from interplay.training.checkpoint import file_digest
 from interplay.training.feed import Feed
 from interplay.training.minibatches import token_weights
@@ -549,6 +550,21 @@ def test_the_probe_finds_prefix_blocks_that_were_computed_with_old_weights(
     monkeypatch.setattr(engine.scheduler, "flush", lambda: None)
     refused(trainer)
     assert trainer.step_index == 1, "found after the first update"
+
+
+def test_the_probe_of_a_rounded_model_allows_unlikely_tokens_more() -> None:
+    """In bf16 the log-prob of an unlikely token has a larger error. A difference of that size at likely tokens, or a
+    log-prob that is no number, still stops the run."""
+    learner: Any = SimpleNamespace(rounded=True, config=parse(RECIPE).train)
+    assert learner.config.gap_mean_stop == 0.1
+    unlikely = probe._checked("the engine's", learner, [[-10.0, -12.0]], [[-10.2, -11.8]])
+    assert unlikely == pytest.approx(0.2 * (1 / 10 + 1 / 12) / 2)
+    for ours, theirs in ([-0.4, -0.9], [-0.6, -0.7]), ([-10.0, -0.5], [-10.1, float("nan")]):
+        with pytest.raises(GuardError, match="over 2 recent tokens"):
+            probe._checked("the engine's", learner, [ours], [theirs])
+    learner.rounded = False
+    with pytest.raises(GuardError, match="gap_stop"):
+        probe._checked("the engine's", learner, [[-10.0]], [[-10.2]])
 
 
 def test_the_probe_scores_an_equal_reply_to_an_equal_prompt_once(

@@ -145,18 +145,23 @@ async def scores(asked: Sequence[tuple[Member, Sequence[Sample]]]) -> list[list[
 
 
 def _checked(what: str, learner: Learner, ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> float:
-    """Return the difference that promise 2 limits: the mean over the tokens if the model is rounded, otherwise the
-    largest. Raise if it is too large. `what` begins the sentence of the error, before the word log-probs."""
+    """Return the difference that promise 2 limits: the largest or, if the model is rounded, the mean over the tokens.
+    Raise if it is too large. `what` begins the sentence of the error, before the word log-probs."""
     config = learner.config
-    gaps = [
-        abs(a - b) for reply, expected in zip(theirs, ours, strict=True) for a, b in zip(reply, expected, strict=True)
-    ]
-    gap, key, limit = (max(gaps), "gap_stop", config.gap_stop)
+    pairs = [(a, b) for reply, expected in zip(theirs, ours, strict=True) for a, b in zip(reply, expected, strict=True)]
+    gap, key, limit = max(abs(a - b) for a, b in pairs), "gap_stop", config.gap_stop
     if learner.rounded:
-        gap, key, limit = (sum(gaps) / len(gaps), "gap_mean_stop", config.gap_mean_stop)
+        gap, key, limit = _relative(pairs), "gap_mean_stop", config.gap_mean_stop
     if not gap <= limit:  # also true for NaN
         raise GuardError(
-            f"{what} log-probs differ from the learner's by {gap:.2e} over {len(gaps)} recent tokens, more than "
+            f"{what} log-probs differ from the learner's by {gap:.2e} over {len(pairs)} recent tokens, more than "
             f"train.{key} ({limit:g}). The engine does not use the weights that were trained, so the run stops."
         )
     return gap
+
+
+def _relative(pairs: Sequence[tuple[float, float]]) -> float:
+    """The mean difference, where that of a log-prob below -1 is divided by its size. The error of rounding grows with
+    the distance of a token's logit from the largest one. The tokens that are scored here may be very unlikely: legal
+    replies were sampled under a mask, and they are scored without it."""
+    return sum(abs(a - b) / max(1.0, abs(b)) for a, b in pairs) / len(pairs)
