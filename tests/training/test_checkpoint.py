@@ -15,6 +15,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from interplay.config import CheckpointSection
 from interplay.errors import CheckpointError
 from interplay.models.load import Loaded
 from interplay.models.save import save as save_model
@@ -262,3 +263,25 @@ def test_what_lies_ahead_of_a_run_that_went_back_is_removed(tmp_path: Path, save
     (tmp_path / "step-000003" / "state.pt").write_bytes(b"")
     save(2, keep=1)
     assert names(tmp_path) == ["step-000002"]
+
+
+def test_checkpoints_that_take_long_are_written_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a share of 0.1, one that took 4 s is followed by 36 s without another."""
+    now = 100.0
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now)
+    pace = checkpoint.CheckpointPace(CheckpointSection(every=2))
+    assert [pace.due(step) for step in (1, 2, 3, 4)] == [False, True, False, True]
+    with pace.writing():
+        now += 0.9
+    assert pace.due(4)  # it was short
+    with pace.writing():
+        now += 4
+    assert not pace.due(6)
+    now += 35.9
+    assert not pace.due(8)
+    now += 0.2
+    assert pace.due(8) and not pace.due(9)
+    always = checkpoint.CheckpointPace(CheckpointSection(share=1.0))
+    with always.writing():
+        now += 100
+    assert always.due(1)

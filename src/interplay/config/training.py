@@ -136,7 +136,16 @@ class WarmstartSection(Section):
 class CheckpointSection(Section):
     """The saved states of a run. A killed run continues from the newest one, and `eval`, `export` and `play` use it."""
 
-    every: int = Field(1, ge=1, description="steps between checkpoints; a killed run loses at most this many steps")
+    every: int = Field(
+        1, ge=1, description="steps between checkpoints; a killed run loses as many, or more if `share` leaves some out"
+    )
+    share: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="the largest share of the time that may go into writing checkpoints that take more than a second; "
+        "the others are left out, except the last one and those of `best`; 1 leaves none out",
+    )
     keep: int = Field(2, ge=1, description="how many of the latest checkpoints are kept")
     best: str | None = Field(
         None,

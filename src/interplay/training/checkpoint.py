@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from typing import Any
 
 import torch
 
+from interplay.config import CheckpointSection
 from interplay.errors import CheckpointError
 
 FORMAT = 2  # increased when the contents of checkpoints change; 2 has the length of the index of episodes
@@ -60,6 +62,34 @@ def save(
         manifest = {str(p.relative_to(work)): file_digest(p) for p in files}
         (work / "MANIFEST.json").write_text(json.dumps(manifest, indent=1))
     return final
+
+
+class CheckpointPace:
+    """Decides after which steps a checkpoint is written. All weights of a large model, with the state of the optimiser,
+    take many seconds to write, and after every short step this would take most of a run's time."""
+
+    SHORT = 1.0  # seconds; checkpoints that are written faster than this are never left out
+
+    def __init__(self, section: CheckpointSection) -> None:
+        self._section = section
+        self._took = 0.0
+        self._ended = time.monotonic()
+
+    def due(self, step: int) -> bool:
+        if step % self._section.every:
+            return False
+        if self._took < self.SHORT or self._section.share == 1:
+            return True
+        since = time.monotonic() - self._ended
+        return self._took <= self._section.share * (since + self._took)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around the writing of a checkpoint, to measure how long it takes."""
+        began = time.monotonic()
+        yield
+        self._ended = time.monotonic()
+        self._took = self._ended - began
 
 
 def prune(root: Path, step: int, keep: int, best: int | None = None) -> None:

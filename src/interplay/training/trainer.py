@@ -22,6 +22,7 @@ from interplay.rollout.judging import Judging
 from interplay.rollout.runner import Runner, Seated
 from interplay.rollout.stream import Group
 from interplay.rollout.team import Team
+from interplay.training.checkpoint import CheckpointPace
 from interplay.training.critic import StateCritic
 from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
@@ -94,6 +95,7 @@ class Trainer(RunState):
         state_critic = self._make_state_critic()
         self.learning = Learning(self, state_critic)
         self.probe = Probe(recipe.stream.probe, self.thread)
+        self.pace = CheckpointPace(recipe.checkpoint)
         evolution = self.evolution
         self.evolver = None if evolution is None else Evolver(self.plan, self.team, evolution, self.folder)
         self.runner = Runner(
@@ -315,10 +317,11 @@ class Trainer(RunState):
         self.stream = self.feed.state_dict()
         rows = consumed(groups, self.step_index, self.learners)
         await self.thread.do(lambda: self._write(learned, rows))
-        due = self.step_index % self.plan.recipe.checkpoint.every == 0
-        if self._is_best(metrics) or due or self.spent or self.step_index == self.plan.recipe.train.steps:
+        ends = self.spent or self.step_index == self.plan.recipe.train.steps
+        if self._is_best(metrics) or ends or self.pace.due(self.step_index):
             self._count()
-            await self.thread.do(self.save)
+            with self.pace.writing():
+                await self.thread.do(self.save)
         return metrics
 
     def _write(self, learned: Learned, rows: Sequence[Mapping[str, Any]]) -> None:
