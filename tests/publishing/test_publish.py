@@ -59,11 +59,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
                      "judge_tokens": 100.0, "judge/taste/gold": 0.25 * n, "judge/taste/proxy": 0.5 * n,
                      "judge/taste/rang": 0.0} for n in range(20)]  # fmt: skip
             (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            recipe = {"policies": {"learner": {"base": "smollm2"}, "judge": {"base": "tiny"}}}
+            (run / "run.json").write_text(json.dumps({"recipe": recipe}))
     story = folder / "stories" / "seed-0"
     story.mkdir(parents=True)
-    turns = [{"keys": {"role": role}, "kept": True, "text": text}
-             for role, text in (("learner", "It was\n1999."), ("partner", "It rained."))]  # fmt: skip
-    (story / "episodes.jsonl").write_text(json.dumps({"episode": {"turns": turns}}) + "\n")
+    rows = []
+    for step, mark, year in ((1, 0.9, 1997), (5, 0.1, 1998), (6, 0.3, 1999), (7, 0.2, 2000)):
+        turns = [{"keys": {"role": role}, "kept": True, "text": text}
+                 for role, text in (("learner", f"It was\n{year}."), ("partner", "It rained."))]  # fmt: skip
+        rewards = [["gold", "agent", "learner", None], ["taste", "agent", "learner", mark]]
+        rows.append(json.dumps({"step": step, "episode": {"turns": turns, "rewards": rewards}}) + "\n")
+    (story / "episodes.jsonl").write_text("".join(rows))
     marks = [json.dumps({"reward/taste/learner": mark}) + "\n" for mark in (-0.5, 0.25, 0.25, 0.75, 0.75, 0.75)]
     (story / "metrics.jsonl").write_text("".join(marks))
     return folder
@@ -83,7 +89,10 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
     assert "story-curves-all.svg" in report
     assert "| story | multi-fixed minus untrained | +1.625 [+1.314, +1.936] |" in report
     assert "single 64, multi-fixed 16" in report  # the judges learned from different numbers of comparisons
-    assert "It was 1999. (It rained.)" in report and "the difference is +0.750 (one run)" in report
+    assert "the difference is +0.750 (one run)" in report
+    assert "It was 1999. (It rained.)" in report  # the best of the last three steps
+    assert "It was 1997" not in report and "It was 2000" not in report
+    assert "begin with the weights of smollm2 and tiny, in settings" in report
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF") and (
         tmp_path / "slides.pdf"
     ).stat().st_size > 5000

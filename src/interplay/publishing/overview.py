@@ -45,7 +45,11 @@ class Overview:
 
     def settings(self) -> TableBlock:
         """What the settings are about."""
-        known = [(s.name, *SETTINGS[s.name]) for s in self.studies if s.name in SETTINGS]
+        known = []
+        for s in self.studies:
+            setting = s.name.rpartition("-")[2]  # smollm2-story is the story setting
+            if setting in SETTINGS:
+                known.append((s.name, *SETTINGS[setting]))
         return TableBlock(("setting", "task", "context agents", "gold"), tuple(known))
 
     def gold(self) -> list[PageBlock]:
@@ -125,6 +129,7 @@ class Overview:
     def exploratory(self) -> list[PageBlock]:
         """What nobody asked before the runs: what training brings, and what a learned judge costs."""
         rows = []
+        oracle = any("oracle" in s.arms for s in self.studies)
         for s in self.studies:
             test, gold = _one_test(s), s.about["gold"]
             if "multi-fixed" not in s.arms or "start" not in s.runs[0].data["tests"][test]["mean"]:
@@ -140,9 +145,10 @@ class Overview:
         if not rows:
             return []
         told = (
-            "Two differences that were not among the contrasts, without correction: what training with a learned judge "
-            "brings over no training, and what gold as the reward brings over the learned judge."
+            "This was not among the contrasts and is not corrected: what training with a learned judge brings over no "
+            "training"
         )
+        told += ", and what gold as the reward brings over the learned judge." if oracle else "."
         return [Paragraph(told), TableBlock(("study", "difference of gold with new partners", "mean"), tuple(rows))]
 
     def labels(self) -> list[PageBlock]:

@@ -185,15 +185,23 @@ class Pages:
             ]
         return [*out, *self.limits()]
 
+    def _models(self) -> str:
+        """The beginning of a sentence about the learners' models. Their names are in the recipes of the runs."""
+        runs = [run for s in self.studies for run in s.runs]
+        bases = {str(p["base"]): run.path for run in runs for p in run.about()["recipe"]["policies"].values()}
+        if all(base.startswith("tiny") for base in bases):
+            return "Learners and judges are tiny models with random weights at the start,"
+        names = [self.facts.constant(base, str(path)) for base, path in sorted(bases.items())]
+        return f"Learners and judges begin with the weights of {' and '.join(names)},"
+
     def limits(self) -> list[PageBlock]:
         return [
             Heading("Limits"),
             Paragraph(
-                "Learners and judges are tiny models with random weights at the start (except in studies whose name "
-                "says otherwise), in settings small enough that gold is exact. This shows how the method behaves, not "
+                f"{self._models()} in settings small enough that gold is exact. This shows how the method behaves, not "
                 "how large models do. Budgets are small, so that an arm that learns slowly looks like one that does "
                 "not learn."
             ),
             Heading("How to repeat it"),
-            Paragraph("`interplay experiment recipes/rlhf/experiment/*.toml --jobs 16`, then `interplay publish`."),
+            Paragraph("`interplay experiment` with the files of these studies, then `interplay publish`."),
         ]

@@ -18,14 +18,15 @@ _WINDOW = 3  # steps at the start and at the end that are compared
 
 
 def stories(runs: Path, facts: Facts) -> list[PageBlock]:
-    """The last story of each run, and how the judge's marks moved; nothing where there are no such runs."""
+    """The best story of each run's last steps, and how the judge's marks moved; nothing where there are no such
+    runs."""
     folders = sorted(path.parent for path in (runs / "stories").glob("seed-*/episodes.jsonl"))
     if not folders:
         return []
     out: list[PageBlock] = [Heading("Stories in free text"), Paragraph(_marks(folders, facts))]
     for folder in folders:
         path = folder / "episodes.jsonl"
-        told = _story(json.loads(path.read_text().splitlines()[-1])["episode"])
+        told = _story(_best([json.loads(line) for line in path.read_text().splitlines()]))
         out += [
             Heading(facts.constant(f"Seed {folder.name[5:]}", str(folder)), 3),
             Paragraph(facts.constant(told, str(path))),
@@ -49,8 +50,20 @@ def _marks(folders: list[Path], facts: Facts) -> str:
         f"The mean mark was {facts.interval(mean(first), '.3f', *sources)} in the first steps and "
         f"{facts.interval(mean(last), '.3f', *sources)} in the last; the difference is "
         f"{facts.interval(gap, '+.3f', *sources)} over {facts.say(len(folders), 'd', *sources)} seeds. "
-        "These are the last stories that each run recorded; the partner's sentences stand in brackets."
+        "Each story below has the best mark of those that its run recorded in the last steps; the partner's sentences "
+        "are in brackets."
     )
+
+
+def _best(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The episode with the highest mark of the last steps that were recorded."""
+    steps = sorted({row["step"] for row in rows})[-_WINDOW:]
+
+    def mark(row: dict[str, Any]) -> float:
+        return sum(value for name, _, _, value in row["episode"]["rewards"] if name == "taste")
+
+    best: dict[str, Any] = max((row for row in rows if row["step"] in steps), key=mark)["episode"]
+    return best
 
 
 def _story(episode: dict[str, Any]) -> str:
