@@ -237,7 +237,7 @@ def page(cells: list[Cell], labels: list[str], games: list[str], command: str) -
         "behave like the algorithm they come from. `tests/algorithms` tests their formulas with numbers computed by "
         "hand.",
         "In the stag hunt the word says which of the two equilibria was reached: hare is safe, stag is better.",
-        "## Why the misses",
+        "## Why some games are not solved",
         "\n".join(reasons(cells)),
     ]  # fmt: skip
     if "two_keys" in games:
