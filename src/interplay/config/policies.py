@@ -146,7 +146,9 @@ class PolicySection(Section):
     def _windows_have_two_ends(self) -> PolicySection:
         for window in self.frozen:
             if not (len(window) in (1, 2) and window[0] >= 0 and (len(window) == 1 or window[1] > window[0])):
-                raise ConfigError(f"a policy's frozen has the window {window}; expected [first, end) or [first].")
+                raise ConfigError(
+                    f"a policy's frozen has the window {window}; expected [first, end] with first < end, or [first]."
+                )
         return self
 
     def learns(self, step: int) -> bool:
