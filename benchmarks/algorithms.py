@@ -2,9 +2,9 @@
 
     python benchmarks/algorithms.py --seeds 3 --workers 2 --markdown docs/algorithms.md
 
-Tables stand in for language models (`interplay.evaluation.proving`), so a cell takes seconds. Misses are printed as
-they fall, each with its reason. Ctrl-C prints the seeds that are complete. With `--cells FILE` every cell is written
-there when it is done, and a run that was stopped goes on where it was, as long as the code is the same.
+The policies are tables and not language models (`interplay.evaluation.proving`), so a cell takes seconds. A game that
+an algorithm does not solve is printed at once, with the reason. Ctrl-C prints the seeds that are complete. With
+`--cells FILE` every finished cell is written there, and a run that was stopped goes on if the code is the same.
 """
 
 from __future__ import annotations
@@ -123,14 +123,14 @@ def code() -> str:
 
 
 def known(file: Path | None) -> dict[Job, Cell]:
-    """The cells that an earlier run of the same code left."""
+    """The cells that an earlier run of the same code has written."""
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file and file.exists() else []
     cells = [Cell(**{**row["cell"], "frozen": tuple(row["cell"]["frozen"])}) for row in rows if row["code"] == code()]
     return {(c.label, c.game, c.seed, c.frozen, bool(c.believed)): c for c in cells}
 
 
 def jobs(seeds: int, labels: list[str], games: list[str]) -> list[Job]:
-    """Seed by seed; the frozen ones belong to the first."""
+    """The jobs, seed by seed. Those with a frozen role are done with the first seed."""
     out: list[Job] = []
     if "two_keys" in games:
         out += [(label, "two_keys", 0, (role,), False) for label in labels for role in ("p0", "p1")]
@@ -237,7 +237,7 @@ def page(cells: list[Cell], labels: list[str], games: list[str], command: str) -
         "behave like the algorithm they come from. `tests/algorithms` tests their formulas with numbers computed by "
         "hand.",
         "In the stag hunt the word says which of the two equilibria was reached: hare is safe, stag is better.",
-        "## Why the misses",
+        "## Why some games are not solved",
         "\n".join(reasons(cells)),
     ]  # fmt: skip
     if "two_keys" in games:
@@ -261,12 +261,12 @@ def page(cells: list[Cell], labels: list[str], games: list[str], command: str) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--algorithms", nargs="*", help="labels or names; default all")
-    parser.add_argument("--games", nargs="*", choices=list(BY_NAME), help="default all")
-    parser.add_argument("--markdown", type=Path, help="also write the page here")
-    parser.add_argument("--cells", type=Path, help="keep finished cells here, and use those that are there")
+    parser.add_argument("--seeds", type=int, default=2, help="number of seeds")
+    parser.add_argument("--workers", type=int, default=1, help="processes that work at the same time")
+    parser.add_argument("--algorithms", nargs="*", help="labels or names of algorithms; default: all")
+    parser.add_argument("--games", nargs="*", choices=list(BY_NAME), help="only these games; default: all")
+    parser.add_argument("--markdown", type=Path, help="also write the page to this file")
+    parser.add_argument("--cells", type=Path, help="keep finished cells in this file, and use those that are in it")
     args = parser.parse_args()
     labels = [c.label for c in CONTENDERS if not args.algorithms or {c.label, c.name} & set(args.algorithms)]
     games = args.games or list(BY_NAME)

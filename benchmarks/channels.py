@@ -9,8 +9,8 @@ Each seed trains the same agents with soft tokens, with a gated channel, without
 the sender sees the state as a picture; and one agent that sees the picture through a fusion adapter. "matched" is the
 share of 400 held-out games in which the receiver names the state, "muted" the same with the channel muted, and "bits"
 the mutual information between the state and what the receiver names (plug-in estimate; 3 bits are the most for 8
-states). Without a channel the known answer is 1/8. "gap" is the largest difference of log-probs between engine and
-learner in training. No new run begins after `--seconds`.
+states). Without a channel a receiver can only guess: 1/8. "gap" is the largest difference of log-probs between engine
+and learner in training. No new run begins after `--seconds`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ STATE = re.compile(r"state: (\d+); .* named: (\w+)")
 
 
 def played(run: Path, *changes: str) -> Counter[tuple[str, str]]:
-    """How often each state was named as what, in held-out games."""
+    """How often each state was given each name, in held-out games."""
     with ip.load(run, *changes) as team:
         recipe, plan = team.plan.recipe, team.plan
         seating = team.team.seating(lambda _: plan.seats, Speech(1.0, recipe.sampling.max_tokens, True))
@@ -87,13 +87,13 @@ def measure(way: str, seed: int, changes: list[str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
-    parser.add_argument("--changes", nargs="*", default=[], help="a.b=c, for every recipe")
-    parser.add_argument("--seconds", type=float, default=480)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="one seed and few steps: only checks that it runs")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="the seeds")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="only these ways")
+    parser.add_argument("--changes", nargs="*", default=[], help="changes to every recipe, such as train.lr=3e-4")
+    parser.add_argument("--seconds", type=float, default=480, help="begin no run after this many seconds")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--json", type=Path, help="also write the results to this file, as JSON")
     given = parser.parse_args()
     quiet = ["eval.every=0", "eval.before=false", "eval.after=false", "checkpoint.every=1000"]
     changes = [f"device={given.device}", *quiet, *(["train.steps=2", "rollout.tasks=4"] if given.quick else [])]

@@ -3,7 +3,7 @@
     python benchmarks/checkers.py [--data FOLDER] [--rows 300] [--failures] [CHECKER ...]
 
 The answers are in `benchmarks/adversarial/`. The "blind" ones were written without looking at the checker's code, the
-"seen" ones by somebody who had read it and tried to fool it. `--data` adds answers from public data sets, one folder
+"seen" ones by somebody who had read it and tried to deceive it. `--data` adds answers from public data sets, one folder
 for each data set. There the gold answer of a row is right; wrong answers are the answer to another row, the other
 labels, the published bug or an empty design. Every answer is given to its environment as a reply. The exit code is 1 if
 a wrong answer is accepted, or if more than 2% of the right ones are refused.
@@ -344,7 +344,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkers", nargs="*", help=f"only these: {', '.join(CHECKERS)}")
     parser.add_argument("--data", type=Path, help="a folder of public data sets")
-    parser.add_argument("--rows", type=int, default=300, help="of each public data set (default 300)")
+    parser.add_argument("--rows", type=int, default=300, help="rows of each public data set (default 300)")
     parser.add_argument("--failures", action="store_true", help="also print the answers that were judged wrongly")
     given = parser.parse_args()
     fine = True

@@ -1,4 +1,4 @@
-"""Rollout workers on Ray, measured; and a simulation of larger clusters.
+"""Measures rollout workers on Ray, and simulates larger clusters.
 
     python benchmarks/cluster.py workers                   a tool that computes: 1 worker, 2 workers, 1 with two slots
     python benchmarks/cluster.py validate                  real runs with 1, 2 and 4 workers against the simulation
@@ -14,7 +14,7 @@ worker runs one tool at a time.
 and the update's time of a step. The same recorded episodes are simulated with 1, 2 and 4 workers and compared with real
 runs. With `--json PATH` a call that was interrupted is continued by the same call.
 
-`sweep` prints a simulation, and nothing in it was run. Its engine and learner are those of docs/benchmarks.md (0.5B on
+`sweep` only simulates; none of these runs take place. Its engine and learner are those of docs/benchmarks.md (0.5B on
 an H200); everything else is named above its tables.
 """
 
@@ -115,7 +115,7 @@ def local_cluster(workers: int) -> Iterator[None]:
 
 
 def machine() -> str:
-    """The cores, and how many programs wanted one in the last minute: figures of a busy machine mean little."""
+    """The cores, and how many programs wanted one in the last minute, because figures of a busy machine mean little."""
     return f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
 
 
@@ -354,20 +354,24 @@ def sweep(args: argparse.Namespace) -> dict[str, Any]:
 
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["workers", "validate", "sweep"])
+    parser.add_argument("what", choices=["workers", "validate", "sweep"], help="what to do, as described above")
     parser.add_argument("--steps", type=int, default=6, help="training steps that are counted")
     parser.add_argument("--mean", type=float, default=0.1, help="workers, validate: mean seconds of the tool")
-    parser.add_argument("--json", metavar="PATH", help="write the results there too; validate goes on from there")
+    parser.add_argument("--json", metavar="PATH", help="also write the results to this file; validate goes on from it")
     about = parser.add_argument_group("sweep")
     numbers = lambda text: [int(part) for part in text.split(",")]  # noqa: E731
-    about.add_argument("--gpus", type=numbers, default=[8, 64, 256, 1000])
-    about.add_argument("--episodes", type=int, default=16, help="of a training step, for each GPU")
-    about.add_argument("--turns", type=int, default=3, help="mean number of an episode")
-    about.add_argument("--tokens", type=int, default=1024, help="mean number of a reply")
+    about.add_argument(
+        "--gpus", type=numbers, default=[8, 64, 256, 1000], help="numbers of GPUs, with commas between them"
+    )
+    about.add_argument("--episodes", type=int, default=16, help="episodes of a training step, for each GPU")
+    about.add_argument("--turns", type=int, default=3, help="mean number of turns in an episode")
+    about.add_argument("--tokens", type=int, default=1024, help="mean number of tokens in a reply")
     about.add_argument("--tool", type=float, default=2.0, help="mean seconds of a tool")
-    about.add_argument("--prompts", type=float, default=1.5, help="trained tokens for each sampled one")
-    about.add_argument("--overhead", type=float, default=1.0, help="seconds of a training step that GPUs do not share")
-    about.add_argument("--update", type=float, default=2.0, help="seconds of a weight update")
+    about.add_argument("--prompts", type=float, default=1.5, help="trained tokens for each sampled token")
+    about.add_argument(
+        "--overhead", type=float, default=1.0, help="seconds of a training step that more GPUs do not shorten"
+    )
+    about.add_argument("--update", type=float, default=2.0, help="seconds that an update of the weights takes")
     about.add_argument("--restart", type=float, default=300.0, help="seconds until a lost GPU is back")
     args = parser.parse_args(given)
     table = {"workers": workers, "validate": validate, "sweep": sweep}[args.what](args)

@@ -66,7 +66,7 @@ def train(tree: Path, recipe: Path, threads: int, overrides: Sequence[str]) -> T
 
 
 def _share(run: Path, opponent: str, what: str) -> float | None:
-    """The share of games after training that ended so, over both seats."""
+    """The share of games after training with this result, over both seats."""
     report = run / "report.json"
     results = json.loads(report.read_text(encoding="utf-8"))["results"] if report.is_file() else {}
     rows = [row for row in results.get("after", ()) if row["opponent"] == opponent]
@@ -77,9 +77,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--old", type=Path, help="a checkout of the older commit")
     parser.add_argument("--recipe", choices=("own", "old"), default="own", help="whose recipe this checkout trains")
-    parser.add_argument("--pairs", type=int, default=3, help="pair i has seed i")
-    parser.add_argument("--threads", type=int, default=1, help="0: as many as torch takes")
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes of both recipes")
+    parser.add_argument("--pairs", type=int, default=3, help="number of pairs; pair i has seed i")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch; 0: its own default")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to both recipes")
     given = parser.parse_args()
     if given.recipe == "old" and given.old is None:
         parser.error("--recipe old needs --old, the checkout that has the recipe.")

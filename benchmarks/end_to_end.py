@@ -126,16 +126,16 @@ def trl(model: str, steps: int, tokens: int, tasks: int) -> list[dict[str, float
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--model", default="smollm2", help="the model: a name or a folder")
+    parser.add_argument("--steps", type=int, default=10, help="our training steps")
     parser.add_argument("--trl-steps", type=int, default=6, help="0 leaves TRL out")
     parser.add_argument(
         "--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to our recipe: stream.probe=0"
     )
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="a small model on a CPU: only checks that it runs")
     parser.add_argument("--cold", action="store_true", help="measure only the cold start")
     parser.add_argument("--updates", action="store_true", help="measure only our steps with an update")
-    parser.add_argument("--json", metavar="PATH")
+    parser.add_argument("--json", metavar="PATH", help="also write the results to this file, as JSON")
     args = parser.parse_args()
     tokens, tasks = (8, 4) if args.quick else (128, 32)
     folder = locate(args.model, 0)

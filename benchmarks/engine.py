@@ -4,7 +4,7 @@
     python benchmarks/engine.py --quick              a CPU: the tiny model, fp32
     python benchmarks/engine.py --vllm               also vLLM, offline, with the same weights of every shape
     python benchmarks/engine.py --json table.json    also write the table as JSON
-    python benchmarks/engine.py --profile            only: where every microsecond of a decoding step goes
+    python benchmarks/engine.py --profile            only: where the time of a decoding step goes
 
 floor = max(weight bytes / bandwidth, 2·N·B / matmul rate) + cache bytes / bandwidth, per decoding step, at the mean
 context; both rates are measured at the start of the same run. Every row has 256 prompt tokens and 256 new tokens, at
@@ -349,13 +349,13 @@ def profiles(args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the tiny model on a CPU")
-    parser.add_argument("--shapes", default="0.5B,1.5B,7B")
-    parser.add_argument("--no-transformers", action="store_true")
+    parser.add_argument("--shapes", default="0.5B,1.5B,7B", help="only these shapes, with commas between them")
+    parser.add_argument("--no-transformers", action="store_true", help="do not measure transformers")
     parser.add_argument("--vllm", action="store_true", help="measure vLLM in the same run, for all shapes")
     parser.add_argument("--vllm-python", metavar="PATH", help="the Python that has vLLM; default: this one")
     parser.add_argument("--vllm-path", metavar="FOLDER", default="", help="a folder that has vLLM, put on PYTHONPATH")
     parser.add_argument("--vllm-installed", default="not said", metavar="TEXT", help="how vLLM was installed, to print")
-    parser.add_argument("--json", metavar="PATH")
+    parser.add_argument("--json", metavar="PATH", help="also write the results to this file, as JSON")
     parser.add_argument("--profile", action="store_true", help="only print where the time of a decoding step goes")
     parser.add_argument("--batch", type=int, help="with --profile: requests at a time")
     parser.add_argument("--start", metavar="SHAPE", help="only start an engine, and say how long that took")

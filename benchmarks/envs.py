@@ -5,7 +5,7 @@
 
 The time includes making the environment, every observation and the outcome. It is processor time, so other work on the
 machine does not change it. A rollout should never have to wait for an environment: our games must do at least 2,000
-steps a second. Work environments must do at least 500, because an episode there has only two or three long replies and
+steps a second. Task environments must do at least 500, because an episode there has only two or three long replies and
 needs a new database or world. Environments that run programs in a sandbox declare that they are `slow`, and are stepped
 in threads. The speed of an adapter is mostly the speed of its package; adapters whose package is not installed are left
 out.
@@ -29,7 +29,7 @@ from typing import Any
 from interplay import envs
 
 LEAST = {"games": 2_000, "dialogue": 2_000, "tasks": 500, "adapters": 0}
-SENSES = ("hearing", "spotter_pilot")  # they make pictures or sounds, so they must only be as fast as work
+SENSES = ("hearing", "spotter_pilot")  # they make pictures or sounds, so they need only be as fast as tasks
 ADAPTED = [
     "gymnasium:FrozenLake-v1", "gymnasium:Taxi-v4", "openspiel:connect_four", "openspiel:hanabi",
     "openspiel:kuhn_poker",
@@ -157,7 +157,7 @@ def rollouts() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1.0, help="processor time for each environment")
-    parser.add_argument("--rollout", action="store_true", help="the games' share of a rollout instead")
+    parser.add_argument("--rollout", action="store_true", help="print the games' share of a rollout instead")
     args = parser.parse_args()
     if args.rollout:
         return rollouts()

@@ -4,7 +4,8 @@
 
 What counts in a workflow: how often the solving node votes (1, 3, 5), whether it is tested with retries, who reviews
 it (nobody, the solver, the checker), whether a program is written for it, and who solves (solver, checker). A program
-helps only where it is tested: alone it costs, so that single steps stick. An episode is a coin with that chance.
+helps only together with a test: alone it costs, so changing one feature at a time can get stuck. An episode succeeds at
+random, with the chance of its workflow.
 """
 
 from __future__ import annotations
@@ -78,10 +79,10 @@ async def search(seed: int, episodes: int, section: EvolveSection) -> tuple[bool
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--episodes", type=int, default=4000)
+    parser.add_argument("--seeds", type=int, default=20, help="number of seeds")
+    parser.add_argument("--episodes", type=int, default=4000, help="episodes that each search may play")
     given = parser.parse_args()
-    section = EvolveSection(verify="toy:right", motifs=list(MOTIFS), fade=1.0)  # nobody learns here
+    section = EvolveSection(verify="toy:right", motifs=list(MOTIFS), fade=1.0)  # the policies do not change here
     found = 0
     for seed in range(given.seeds):
         best, played, champion = asyncio.run(search(seed, given.episodes, section))

@@ -6,8 +6,8 @@ with a policy that was trained on as many tokens?
 
 One policy has all roles. First the workflow evolves while the policy learns, for --steps or 40% of --seconds. Then
 another policy learns in the start workflow until it has trained on as many tokens. Both are played on the same problems
-of the test split, which nothing else has touched, and so are the untrained policy in either workflow. The validation
-tokens of the evolution are printed too: they are not trained on, but they are not free.
+of the test split, which are used for nothing else, and so is the untrained policy in both workflows. The validation
+tokens of the evolution are printed too: they are not trained on, but they have a cost.
 """
 
 from __future__ import annotations
@@ -138,19 +138,21 @@ def measure(given: argparse.Namespace, folder: Path, began: float) -> dict[str, 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", default="Qwen/Qwen2.5-Coder-0.5B-Instruct")
+    parser.add_argument("--base", default="Qwen/Qwen2.5-Coder-0.5B-Instruct", help="the model of the policy")
     parser.add_argument("--from", dest="source", type=Path, help="folder with GSM8K's train.jsonl and test.jsonl")
-    parser.add_argument("--steps", type=int, default=12, help="of the training in which the workflow evolves")
+    parser.add_argument("--steps", type=int, default=12, help="training steps in which the workflow evolves")
     parser.add_argument("--every", type=int, default=3, help="steps between two rounds of evolution")
-    parser.add_argument("--tasks", type=int, default=32, help="of a training step; each is played 8 times")
+    parser.add_argument("--tasks", type=int, default=32, help="tasks of a training step; each is played 8 times")
     parser.add_argument("--validation", type=int, default=48, help="tasks of the first comparison of a round")
     parser.add_argument("--games", type=int, default=512, help="problems of the test split")
-    parser.add_argument("--max-tokens", type=int, default=256)
-    parser.add_argument("--temperature", type=float, default=0.7, help="of validation and test")
-    parser.add_argument("--price", type=float, default=0.0, help="of 1,000 tokens, in validation")
-    parser.add_argument("--lr", type=float, default=5e-6)
-    parser.add_argument("--seconds", type=float, default=240.0, help="when to stop training, of everything together")
-    parser.add_argument("--changes", nargs="*", default=[], help="a.b=c, for both recipes")
+    parser.add_argument("--max-tokens", type=int, default=256, help="largest number of tokens in a reply")
+    parser.add_argument("--temperature", type=float, default=0.7, help="sampling temperature in validation and test")
+    parser.add_argument(
+        "--price", type=float, default=0.0, help="what 1,000 tokens cost in validation, in units of reward"
+    )
+    parser.add_argument("--lr", type=float, default=5e-6, help="learning rate")
+    parser.add_argument("--seconds", type=float, default=240.0, help="when to stop training, both trainings together")
+    parser.add_argument("--changes", nargs="*", default=[], help="changes to both recipes: a.b=c")
     parser.add_argument("--out", type=Path, help="a file for the result, as JSON")
     parser.add_argument("--tiny", action="store_true", help="the tiny model on made-up sums")
     given = parser.parse_args(argv)

@@ -1,12 +1,12 @@
-"""Training against a rater with a bias, beside the exact answer: `python benchmarks/filler.py [--seeds 5] [--jobs 16]`.
+"""Compares training with a biased rater with the exact answer: `python benchmarks/filler.py [--seeds 5] [--jobs 16]`.
 
-Every run trains on `filler` with a pull towards the start of strength β (as a reward). All 256 replies are enumerated
-with the learner's own log-probs before and after, so what the best policy comes to is known, and the run is compared
-with it: the mean of n (filler signs), gold and KL, each as a mean over seeds. All runs start from the same random
-weights, because the exact answer depends on the start; the seed changes what is sampled. From this start, gold rises
-under the two stronger pulls and falls again under the weakest, so the audit, which compares gold with proxy while the
-run goes on, should ring for the weakest pull alone. Runs are independent, one thread each. After `--seconds` no
-run is begun; with `--out FILE` the next call does only what is left.
+Every run trains on `filler` with a KL penalty of weight β towards the start (as a reward). All 256 replies are
+enumerated with the learner's own log-probs before and after training, so the values of the best policy are known, and
+the run is compared with them: the mean of n (filler signs), gold and KL, each as a mean over seeds. All runs start from
+the same random weights, because the exact answer depends on the start; the seed changes what is sampled. From this
+start, gold rises with the two larger β and falls again with the smallest, so the audit, which compares gold with the
+rater's score during the run, should warn only with the smallest β. Runs are independent, one thread each. After
+`--seconds` no run is begun; with `--out FILE` the next call does only what is left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECIPES = Path(__file__).parents[1] / "recipes" / "filler"
 
 
 def run(job: tuple[str, float, int, tuple[str, ...]]) -> dict[str, Any]:
-    """One training: what the best policy comes to, what the trained one does, and whether the audit rang."""
+    """One training: the values of the best policy, those of the trained one, and whether the audit warned."""
     import torch
     from transformers.utils import logging
 
@@ -108,13 +108,13 @@ def table(results: list[dict[str, Any]]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--betas", type=float, nargs="+", default=[0.24, 0.12, 0.04])
-    parser.add_argument("--algorithms", nargs="+", default=["rloo", "ppo"])
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
+    parser.add_argument("--betas", type=float, nargs="+", default=[0.24, 0.12, 0.04], help="weights of the KL penalty")
+    parser.add_argument("--algorithms", nargs="+", default=["rloo", "ppo"], help="the algorithms that are trained")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs side by side")
     parser.add_argument("--out", type=Path, default=None, help="a file for every run's numbers, as JSON")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no run after this time")
-    parser.add_argument("changes", nargs="*", help="a.b=c")
+    parser.add_argument("changes", nargs="*", help="changes to the recipe: a.b=c")
     args = parser.parse_args()
     results = json.loads(args.out.read_text()) if args.out is not None and args.out.is_file() else []
     done = {(r["algorithm"], r["beta"], r["seed"]) for r in results}

@@ -18,7 +18,7 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "sums" / "grpo.toml"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--model", default="smollm2", help="the model: a name or a folder")
     parser.add_argument("--tokens", type=int, default=128, help="the longest reply")
     parser.add_argument("--tasks", type=int, default=32, help="prompts in the step; each has 8 replies")
     parser.add_argument("--spawned", type=float, default=time.time(), help="when the program was started; default now")

@@ -1,7 +1,7 @@
-"""What sharding costs: the learner under FSDP2 against the plain learner, with the same packed batches.
+"""Measures what sharding costs: the learner under FSDP2 and the plain learner, with the same packed batches.
 
     torchrun --nproc-per-node=1 benchmarks/fsdp.py        one GPU: one rank on NCCL, Qwen2.5-0.5B shape, bf16
-    python benchmarks/fsdp.py --quick                     a CPU: one rank on gloo, the tiny model (does it run)
+    python benchmarks/fsdp.py --quick                     a CPU: one rank on gloo, the tiny model, to check that it runs
     python benchmarks/fsdp.py --host                      only the host's seconds, on a GPU or a CPU
     python benchmarks/fsdp.py --seconds 240 --json table.json
     python benchmarks/fsdp.py --profile                   also the kernels of a plain and of a sharded step
@@ -11,14 +11,14 @@ tokens. Plain and sharded steps alternate in one process, and each line is the b
 gathered weights until they change, as a run with one rank or with train.gather = "step" does; the other lines gather a
 layer's weights each time it runs. With one rank, "full, kept" has all weights in one group, and "LoRA 16, kept" shards
 nothing, so only the other lines tell what sharding over several ranks costs the host. "weights to files" gathers the
-whole weights and writes them to files (TMPDIR), as an update of an engine apart does. A line that fails prints its
+whole weights and writes them to files (TMPDIR), as an update of a separate engine does. A line that fails prints its
 error, and the others still run. After --seconds no new line is begun.
 
 "host" is the time of a step with as many layers, parameters and micro-batches, but with a width of 64 and sequences of
-16 tokens. A GPU has next to nothing to compute in it, so this is the time in which the host launches all work. It
-cannot be read off the large step, in which the host waits for the GPU: for the loss, for the norm, and when the queue
-of kernels is full. If it is well below the seconds of the large step, the GPU sets the speed. On a CPU, it is the CPU
-time of this process, with the small computation.
+16 tokens. A GPU has almost nothing to compute in it, so this is the time that the host needs to launch all work. The
+large step does not show this time, because the host waits for the GPU in it: for the loss, for the norm, and when the
+queue of kernels is full. If it is well below the seconds of the large step, the GPU sets the speed. On a CPU, it is the
+CPU time of this process, with the small computation.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def join(device: str) -> None:
 
 
 def narrow(device: str) -> PreTrainedModel:
-    """As many layers and parameters as the 0.5B shape has, and next to nothing to compute."""
+    """As many layers and parameters as the 0.5B shape has, and almost nothing to compute."""
     torch.manual_seed(0)
     small = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2, "vocab_size": 256}
     model = Qwen2ForCausalLM(Qwen2Config(**{**QWEN["0.5B"], **small, "max_position_embeddings": 256}))
@@ -159,10 +159,10 @@ def show(what: str, line: dict[str, float]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seconds", type=float, default=240.0)
-    parser.add_argument("--json", metavar="PATH")
-    parser.add_argument("--host", action="store_true", help="only the host's seconds")
+    parser.add_argument("--quick", action="store_true", help="the tiny model on a CPU: only checks that it runs")
+    parser.add_argument("--seconds", type=float, default=240.0, help="begin no line after this many seconds")
+    parser.add_argument("--json", metavar="PATH", help="also write the results to this file, as JSON")
+    parser.add_argument("--host", action="store_true", help="measure only the host's seconds")
     parser.add_argument("--profile", action="store_true", help="also print the kernels of a step")
     args = parser.parse_args()
     began = time.monotonic()

@@ -1,8 +1,8 @@
-"""What the gateway costs: CPU per call, sessions at once, a rollout over HTTP against a native one; and a trained team.
+"""Measures what the gateway costs (CPU per call, open sessions, a rollout over HTTP and without it), and trains a team.
 
     python benchmarks/gateway.py calls sessions rollout           # on a CPU, in about three minutes
     python benchmarks/gateway.py rollout --rounds 1,2,4           # conversations of 2, 4 and 8 calls
-    python benchmarks/gateway.py rollout --base MODEL             # with another model, on a GPU where there is one
+    python benchmarks/gateway.py rollout --base MODEL             # with another model, on the GPU if there is one
     python benchmarks/gateway.py team --python PYTHON             # LangGraph against the same team in this process
     python benchmarks/gateway.py team --task code --base smollm2 --lr 2e-5 --tasks 32 --python PYTHON
 
@@ -44,7 +44,7 @@ OPTIONS = {"function": "programs:bare_talk", "reward": "programs:right", "roles"
 
 
 def calls(count: int, seconds: float) -> dict[str, Any]:
-    """CPU time of the gateway's thread for one call: request read, understood, answered and written."""
+    """CPU time of the gateway's thread for one call: reading, parsing and answering the request."""
     run = HttpRun(OutsideOptions.model_validate({**OPTIONS, "roles": ["planner"]}))
     body = json.dumps({"model": "planner", "messages": [{"role": "user", "content": "x" * 2000}] * 4}).encode()
     used: list[float] = []
@@ -245,25 +245,30 @@ def _trained(env: dict[str, Any], size: Mapping[str, Any], seconds: float) -> di
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="+", choices=["calls", "sessions", "rollout", "team"])
-    parser.add_argument("--base", default="tiny")
+    parser.add_argument(
+        "parts", nargs="+", choices=["calls", "sessions", "rollout", "team"], help="what to measure, as described above"
+    )
+    parser.add_argument("--base", default="tiny", help="the model of the policy")
     parser.add_argument("--python", default="", help="an interpreter with LangGraph, for team; default: this one")
-    parser.add_argument("--task", choices=["number", "code"], default="number", help="of team")
-    parser.add_argument("--rounds", default="4", help="of a conversation of rollout, two calls each; several: 1,2,4")
-    parser.add_argument("--episodes", type=int, default=256, help="of one rollout")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--count", type=int, default=2000, help="calls")
-    parser.add_argument("--sessions", type=int, default=1024)
-    parser.add_argument("--ways", default="native,bare,client", help="of rollout")
+    parser.add_argument("--task", choices=["number", "code"], default="number", help="team: the task")
+    parser.add_argument("--rounds", default="4", help="rollout: rounds of a conversation, two calls each; or 1,2,4")
+    parser.add_argument("--episodes", type=int, default=256, help="rollout: number of episodes")
+    parser.add_argument("--repeats", type=int, default=5, help="rollout: how often each way is measured")
+    parser.add_argument("--count", type=int, default=2000, help="calls: how many are made")
+    parser.add_argument("--sessions", type=int, default=1024, help="sessions: how many are open at once")
+    parser.add_argument("--ways", default="native,bare,client", help="rollout: the ways that are compared")
     parser.add_argument(
         "--switch", type=float, help="seconds after which Python lets another thread run; default 0.005"
     )
-    parser.add_argument("--steps", type=int, default=100, help="of team")
-    parser.add_argument("--tasks", type=int, default=16, help="of a step of team")
-    parser.add_argument("--lr", type=float, default=1e-3, help="of team")
-    parser.add_argument("--changes", nargs="*", default=[], help="of team: a.b=c, for its recipe")
+    parser.add_argument("--steps", type=int, default=100, help="team: training steps")
+    parser.add_argument("--tasks", type=int, default=16, help="team: tasks of a training step")
+    parser.add_argument("--lr", type=float, default=1e-3, help="team: learning rate")
+    parser.add_argument("--changes", nargs="*", default=[], help="team: changes to its recipe: a.b=c")
     parser.add_argument(
-        "--seconds", type=float, default=240.0, help="the most that a part may take (team: each of two)"
+        "--seconds",
+        type=float,
+        default=240.0,
+        help="how many seconds each part may take (team: each of its two trainings)",
     )
     given = parser.parse_args(argv)
     if given.switch:

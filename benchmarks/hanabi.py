@@ -60,7 +60,7 @@ def play(plan: RunPlan, number: int, notes: Notes, noise: float) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", type=int, default=200)
+    parser.add_argument("--games", type=int, default=200, help="games of each team")
     games = parser.parse_args().games
     plan = resolve(load(RECIPE, ["device=cpu"]))
     rows: list[tuple[str, Notes, float]] = [("rules with memory", REMEMBERED, 0.0)]

@@ -1,12 +1,12 @@
-"""CPU time of a training step whose model is so small that the host's own work counts: of this checkout, or of two.
+"""Measures the CPU time of a training step with a tiny model, mostly the host's own work, of one or two checkouts.
 
     python benchmarks/host.py                               this checkout alone
     git worktree add ../old f7ce2f1
     python benchmarks/host.py --old ../old                  three pairs, old and new by turns
     python benchmarks/host.py --old ../old --functions 20   the functions whose own time differs most
 
-It trains recipes/sums/grpo.toml with the model tiny-16x1: 256 replies of up to 64 tokens a step. All replies of a group
-earn the same almost always, so that nothing is learned, and a step is rollout, credit and metrics. Every run is a
+It trains recipes/sums/grpo.toml with the model tiny-16x1: 256 replies of up to 64 tokens a step. Nearly always
+all replies of a group earn the same, so nothing is trained, and a step is rollout, credit and metrics. Every run is a
 process of its own with one thread of torch. CPU time counts all its threads, so it hardly depends on what else the
 machine does. With `--functions` the runs are profiled, which makes small functions look more expensive than they are.
 """
@@ -96,7 +96,7 @@ def _profile_threads(profiles: list[cProfile.Profile]) -> None:
 
 
 def _functions(profiles: Sequence[cProfile.Profile]) -> dict[str, tuple[int, float]]:
-    """Functions are known by name alone, because files were moved."""
+    """Functions are identified by name alone, because files were moved between the commits."""
     out: Own = defaultdict(lambda: (0, 0.0))
     for profile in profiles:
         for (_, _, name), (_, calls, own, _, _) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
@@ -136,7 +136,7 @@ def show_functions(found: Mapping[str, Sequence[Measured]], most: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--old", type=Path, help="a checkout of the older commit")
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=3, help="how often both checkouts are measured")
     parser.add_argument("--steps", type=int, default=8, help="counted steps of a run")
     parser.add_argument("--functions", type=int, default=0, metavar="N", help="profile, and print N functions")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)

@@ -1,8 +1,8 @@
-"""Judges on one GPU: `python benchmarks/judges.py PART ... --data FOLDER [--minutes 25] [--out judges.json]`.
+"""Measures judges on one GPU: `python benchmarks/judges.py PART ... --data FOLDER [--minutes 25] [--out judges.json]`.
 
     bradley_terry  a reward model on HH pairs: accuracy on held-out pairs, beside "the longer one wins", and seconds
-    spoken         a judge that speaks, before and after imitation of the pairs in both orders: accuracy, consistency
-                   after a swap, pairs where the shorter reply won, agreement with people on MT-bench
+    spoken         a judge that answers in words, before and after imitation of the pairs in both orders: accuracy,
+                   consistency after a swap, pairs where the shorter reply won, agreement with people on MT-bench
     server         replies of 256 tokens that a reward server scores in a second, over HTTP
     verifier       eight solutions of each GSM8K train question by one policy; a verifier on balanced rows; the best of
                    eight beside random, majority, longest and oracle on held-out questions; AUC with solutions blanked
@@ -225,7 +225,7 @@ def _judged(verdicts: Callable[[Sequence[Pair]], Any], test: Sequence[Pair]) -> 
 
 
 def _paired(model: RewardModel, test: Sequence[LabelledAnswer]) -> dict[str, float]:
-    """The best of a question's answers less a random one, and less the majority's, question by question."""
+    """For each question: how much better the best of its answers is than a random one, and than the majority's."""
     scores = model.scores([(a.question, a.text) for a in test])
     groups: dict[str, list[tuple[float, LabelledAnswer]]] = {}
     for s, a in zip(scores, test, strict=True):
@@ -246,18 +246,20 @@ def _paired(model: RewardModel, test: Sequence[LabelledAnswer]) -> dict[str, flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; default all")
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--base", default="smollm2")
-    parser.add_argument("--policy", default="Qwen/Qwen2.5-Coder-0.5B-Instruct", help="who solves the problems")
-    parser.add_argument("--verifier", default=None, help="the base of the verifier; default that of --base")
-    parser.add_argument("--questions", type=int, default=1024, help="of GSM8K, at most")
-    parser.add_argument("--sampling", type=float, default=150.0, help="seconds after which no more are solved")
-    parser.add_argument("--lr", type=float, default=3e-5)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=25.0)
-    parser.add_argument("--out", type=Path, default=Path("judges.json"))
-    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("parts", nargs="*", help=f"parts: {', '.join(PARTS)}; default: all")
+    parser.add_argument("--data", type=Path, required=True, help="folder with hh_rlhf/, mt_bench/ and gsm8k/")
+    parser.add_argument("--base", default="smollm2", help="the base of the judges")
+    parser.add_argument(
+        "--policy", default="Qwen/Qwen2.5-Coder-0.5B-Instruct", help="the model that solves the problems"
+    )
+    parser.add_argument("--verifier", default=None, help="the base of the verifier; default: that of --base")
+    parser.add_argument("--questions", type=int, default=1024, help="how many questions of GSM8K, at most")
+    parser.add_argument("--sampling", type=float, default=150.0, help="seconds after which no more problems are solved")
+    parser.add_argument("--lr", type=float, default=3e-5, help="learning rate")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--minutes", type=float, default=25.0, help="begin nothing new after this many minutes")
+    parser.add_argument("--out", type=Path, default=Path("judges.json"), help="file of the results")
+    parser.add_argument("--tiny", action="store_true", help="tiny models on a CPU: only checks that it runs")
     args = parser.parse_args()
     if strange := [p for p in args.parts if p not in PARTS]:
         parser.error(f"'{strange[0]}' is no part; expected some of {', '.join(PARTS)}")

@@ -1,12 +1,12 @@
-"""Random kills: runs that are killed again and again and resumed must end as runs that were never killed.
+"""Tests random kills: runs that are killed and resumed several times must be identical to uninterrupted runs.
 
     python benchmarks/kills.py [--kills 8] [--seed 0] [--folder FOLDER] [NAME ...]
 
-Five short recipes. Each is trained once without interruption, and once with `--kills` kills by SIGKILL or SIGTERM. A
+Each of five short recipes is trained once without interruption, and once with `--kills` kills by SIGKILL or SIGTERM. A
 kill comes when the run has loaded its models and made none, one or two more steps, after a random part of a step's
 time; the seed chooses. (Loading takes longer than such a run, so a random moment after the start would rarely be in a
-step.) Compared are the weights of every policy, the optimisers and critics, all metrics except clocks and speeds, and
-every recorded episode, bit for bit. The exit code is 1 if anything differs.
+step.) The weights of every policy, the optimisers and critics, all metrics except times and speeds, and every recorded
+episode are compared, bit for bit. The exit code is 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[[], *RECIPES], help="only these recipes")
     parser.add_argument("--kills", type=int, default=8, help="kills of each recipe")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="where the runs go; default a temporary folder")
+    parser.add_argument("--seed", type=int, default=0, help="chooses the moments and signals of the kills")
+    parser.add_argument("--folder", type=Path, help="where the runs go; default: a temporary folder")
     given = parser.parse_args()
     if given.kills * (MORE + 1) > STEPS:
         parser.error(f"--kills is {given.kills}; the runs have {STEPS} steps, enough for {STEPS // (MORE + 1)} kills.")

@@ -1,7 +1,7 @@
 """An environment whose turns cost time outside of the model, for `cluster.py`.
 
-After every reply a tool works: it computes (and so occupies a core), or it only waits. At most `slots` of them run at
-once in a process. How long one takes depends on the task, the turn and the reply alone.
+After every reply a tool is called: it computes (and so occupies a core), or it only waits. At most `slots` of
+them run at once in a process. How long one takes depends on the task, the turn and the reply alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOOPS = 2e7  # turns of the loop in `_compute` that count as one second of work
 
 
 class Labour(Env):
-    """One role replies `turns` times in the mean; the tool's times are log-normal."""
+    """One role replies `turns` times on average; the tool's times are log-normal."""
 
     roles = ("labourer",)
     reward_names = ("short",)

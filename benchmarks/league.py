@@ -1,4 +1,4 @@
-"""Shows that a league keeps its rating in a game where plain self-play goes round in circles, over several seeds.
+"""Shows that a league keeps its rating in a game where plain self-play goes in circles, over several seeds.
 
     python benchmarks/league.py --seeds 3 --workers 2
 
@@ -100,11 +100,11 @@ def markdown(found: Mapping[tuple[str, int], list[float]], every: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--steps", type=int, default=60, help="training steps of each run")
     parser.add_argument("--every", type=int, default=2, help="steps between ratings")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--markdown", type=Path, help="also write the table there")
+    parser.add_argument("--workers", type=int, default=2, help="processes that work at the same time")
+    parser.add_argument("--markdown", type=Path, help="also write the table to this file")
     arguments = parser.parse_args()
     found = rows(arguments.steps, arguments.every, arguments.seeds, arguments.workers)
     table = markdown(found, arguments.every)

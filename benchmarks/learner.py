@@ -11,7 +11,7 @@ optimiser and the host's work around them, as in training. The time includes the
 does not count it; "with the output layer" counts it too, for the tokens of the replies. --micro is the number of tokens
 in a micro-batch. The last lines train 8 replies of 256 tokens to each of 16 prompts of 1,024 tokens, once with each
 prompt computed only once, and once with it computed 8 times. Their MFU counts the whole sequence of every reply, even
-where the prompt was not computed again.
+if the prompt was not computed again.
 """
 
 from __future__ import annotations
@@ -143,13 +143,13 @@ def show(line: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="a small model on a CPU: only checks that it runs")
     parser.add_argument("--shapes", default="0.5B", help="on a GPU: 0.5B, 1.5B or 7B, with commas between them")
     parser.add_argument("--micro", default="16384", help="train.micro_batch_tokens, with commas between several")
     parser.add_argument("--kinds", help="only these kinds of steps, with ; between them")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further line after this time")
     parser.add_argument("--profile", action="store_true", help="also print the kernels of a step of each kind")
-    parser.add_argument("--json", metavar="PATH")
+    parser.add_argument("--json", metavar="PATH", help="also write the results to this file, as JSON")
     args = parser.parse_args()
     until = time.monotonic() + args.seconds
     bench = Bench(args)

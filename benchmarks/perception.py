@@ -1,6 +1,6 @@
 """Whether tiny models learn to see and hear, and what each sense contributes: trains recipes/vision and measures.
 
-    python benchmarks/perception.py                      plan_path: find the way by sight
+    python benchmarks/perception.py                      plan_path: find the way in pictures
     python benchmarks/perception.py hearing              spoken orders by new voices, at new speeds, with noise
     python benchmarks/perception.py spotter_pilot        one sees, one hears, they must talk
     python benchmarks/perception.py fusion               one sees and hears
@@ -8,7 +8,7 @@
     python benchmarks/perception.py --seconds 300        the longest time for imitation and training (default 480)
     python benchmarks/perception.py --folder kept        keep the run there; a run that was stopped continues
     python benchmarks/perception.py --ceilings           the ceilings alone, without a model
-    python benchmarks/perception.py --json table.json    the same lines for machines
+    python benchmarks/perception.py --json table.json    also write the lines as JSON
     python benchmarks/perception.py --mean a.json b.json the mean of each line over runs that wrote such files, the 95%
                                                          interval (Student's t), and the value of each run
     python benchmarks/perception.py plan_path train.lr=5e-4   with changes to the recipe
@@ -128,7 +128,7 @@ def solved_blind(all_boards: Boards, p: np.ndarray) -> float:
 
 
 def ceiling(all_boards: Boards) -> tuple[float, np.ndarray]:
-    """The best such player: from equal chances and from every order of preference, climb."""
+    """The best such player, by hill climbing from equal probabilities and from every order of preference."""
 
     def chances(logits: np.ndarray) -> np.ndarray:
         e = np.exp(logits - logits.max())

@@ -5,7 +5,7 @@ each event only its own time is counted, without the events inside it, and it is
 up to the whole step:
 
     host: scheduling         admission, blocks, stop checks and deliveries, in Python
-    host: launching          Python and torch around the operations: what a GPU may have to wait for
+    host: launching          Python and torch around the operations, for which a GPU may have to wait
     host: reading back       waiting for the GPU and copying its results
     masks                    legal tokens, top-k, top-p and min-p
     sampling                 from logits to tokens and log-probs
@@ -104,7 +104,7 @@ def profiled(engine: LocalEngine, wanted: list[Request], steps: int) -> dict[str
     with labelled(engine), profile(activities=activities) as prof:
         watched, tokens = _timed(engine, steps)
     for future in futures:
-        future.cancel()  # nobody waits for the rest of the replies
+        future.cancel()  # the rest of the replies is not needed
     loop.close()
     rows = tokens / len(wanted)
     host, device = defaultdict[str, float](float), defaultdict[str, float](float)

@@ -1,7 +1,7 @@
 """Time and memory of every recipe on this machine: python benchmarks/recipes.py [NAME ...] [--seconds 90] [--json FILE]
 
 Each recipe is rehearsed by `interplay train RECIPE --dry-run --memory --time --json` in a process of its own: three
-steps, scaled up to the whole recipe. Where there is no GPU, recipes with real models are not timed; their memory is
+steps, scaled up to the whole recipe. Without a GPU, recipes with real models are not timed; their memory is
 estimated for a GPU. On a GPU the estimate includes the key-value cache; on a CPU it does not, because memory is taken
 only as it is used. The table is Markdown. A recipe that cannot run here (a model, data, a server or a package is
 missing) is listed with the reason. `--seconds 0` times nothing and only estimates memory. With --json, results are kept

@@ -1,4 +1,4 @@
-"""The results with real models: does training a team beat training one agent, for the same tokens?
+"""Makes the results with real models: does training a team beat training one agent, for the same number of tokens?
 
     python benchmarks/results.py --plan                                    what would be run, and how long it takes
     python benchmarks/results.py --model FOLDER --jobs 2 --seconds 900     run what is left, the most important first
@@ -228,15 +228,15 @@ def main() -> None:
     parser.add_argument("--plan", action="store_true", help="print what is left and stop")
     parser.add_argument("--metrics", nargs="+", help="print these metrics of the finished runs and stop")
     parser.add_argument("--markdown", type=Path, help="write the page from the run folders and stop")
-    parser.add_argument("--out", type=Path, default=Path("runs/results"))
+    parser.add_argument("--out", type=Path, default=Path("runs/results"), help="folder of the run folders")
     parser.add_argument("--model", help="the folder of the weights; default: the name in the recipes")
     parser.add_argument("--data", type=Path, default=Path("data"), help="the folder of prepared rows: gsm8k and mbpp")
     parser.add_argument("--cells", nargs="*", default=[], help="studies or STUDY/ARM; default: all")
-    parser.add_argument("--seeds", type=int, help="only so many of each study's seeds")
+    parser.add_argument("--seeds", type=int, help="use only this many seeds of each study")
     parser.add_argument("--tokens", type=int, help="the budget of every cell, in place of the recipe's")
-    parser.add_argument("--jobs", type=int, default=1, help="cells side by side")
+    parser.add_argument("--jobs", type=int, default=1, help="how many cells run side by side")
     parser.add_argument("--seconds", type=float, help="begin nothing after this time and stop at the next step")
-    parser.add_argument("--changes", nargs="*", default=[], help="a.b=c, for the recipe of every cell")
+    parser.add_argument("--changes", nargs="*", default=[], help="changes to the recipe of every cell: a.b=c")
     parser.add_argument("--tiny", action="store_true", help="tiny models on a CPU and two steps, to check everything")
     parser.add_argument("--pack", type=Path, help="write what was measured to this file, without weights")
     parser.add_argument("--unpack", type=Path, help="read what an earlier call has packed")

@@ -20,8 +20,8 @@ from interplay.types import Message
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--replies", type=int, default=8192)
+    parser.add_argument("--port", type=int, required=True, help="port of the server on this machine")
+    parser.add_argument("--replies", type=int, default=8192, help="how many replies are scored")
     parser.add_argument("--word", default=" word", help="a reply consists of its number and this word, repeated")
     parser.add_argument("--words", type=int, default=248, help="how often the word is repeated in a reply")
     parser.add_argument("--batch", type=int, default=64, help="replies in one request; all requests are sent at once")

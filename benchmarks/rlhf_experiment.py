@@ -1,5 +1,5 @@
-"""The RLHF experiment on a machine that is lent for minutes: `python benchmarks/rlhf_experiment.py --jobs 14
---seconds 480 --pack FILE.tar.gz`, and again with `--unpack FILE.tar.gz` until it prints "0 runs left".
+"""Runs the RLHF experiment on a machine that is available only for minutes: `python benchmarks/rlhf_experiment.py
+--jobs 14 --seconds 480 --pack FILE.tar.gz`, and again with `--unpack FILE.tar.gz` until it prints "0 runs left".
 
 It does what `interplay experiment recipes/rlhf/experiment/*.toml` does. The packed file has what the pages and the rest
 of the experiment need: the results and metrics of every finished run, and weights that an arena still has to play with.
@@ -42,14 +42,20 @@ def packed(out: Path, study: object) -> Iterator[Path]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("studies", nargs="*", type=Path, default=sorted(STUDIES.glob("*.toml")))
-    parser.add_argument("--out", type=Path, default=Path("runs/experiment"))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seconds", type=float, default=480.0)
-    parser.add_argument("--seeds", type=int, default=None, help="only so many of each study's seeds")
-    parser.add_argument("--changes", nargs="*", default=[], help="a.b=c, for the recipe of every arm")
-    parser.add_argument("--unpack", type=Path, default=None, help="what an earlier call has packed")
-    parser.add_argument("--pack", type=Path, default=None)
+    parser.add_argument(
+        "studies",
+        nargs="*",
+        type=Path,
+        default=sorted(STUDIES.glob("*.toml")),
+        help="files of studies; default: those of the published experiment",
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/experiment"), help="folder of the run folders")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many runs work side by side")
+    parser.add_argument("--seconds", type=float, default=480.0, help="stop after this many seconds")
+    parser.add_argument("--seeds", type=int, default=None, help="use only this many seeds of each study")
+    parser.add_argument("--changes", nargs="*", default=[], help="changes to the recipe of every arm: a.b=c")
+    parser.add_argument("--unpack", type=Path, default=None, help="read what an earlier call has packed")
+    parser.add_argument("--pack", type=Path, default=None, help="write what the next call needs to this file")
     args = parser.parse_args()
     os.environ["TQDM_DISABLE"] = "1"
     from interplay.publishing.agenda import ExperimentPace, run_studies

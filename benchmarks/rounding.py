@@ -1,12 +1,12 @@
-"""How much of a LoRA adapter's first updates is lost in bf16, if outputs are rounded once or twice. Runs on a CPU.
+"""Measures how much of a LoRA adapter's first updates bf16 loses, if outputs are rounded once or twice. Runs on a CPU.
 
     python benchmarks/rounding.py [--base smollm2] [--steps 8] [--lr 5e-5]
 
-An adapter of rank 32 is trained in fp32 with Adam's first step, again and again, on one reply. After every step its
+An adapter of rank 32 is trained in fp32 on one reply, always with Adam's first step. After every step its
 log-probs are computed with the outputs of all layers rounded to bf16 in two ways: base and adapter are added and then
 rounded (as Interplay does), or the base's part is rounded first (as PEFT does). "kept" is the mean change of the
 log-probs as a part of the exact change in fp32; the other numbers are mean differences of log-probs. The exact change
-and bf16's own noise stand beside them.
+and bf16's own noise are printed beside them.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class Adapted:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", default="smollm2")
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--base", default="smollm2", help="the model")
+    parser.add_argument("--steps", type=int, default=8, help="number of updates")
+    parser.add_argument("--lr", type=float, default=5e-5, help="learning rate")
     args = parser.parse_args()
     torch.manual_seed(0)
     adapted = Adapted(args.base)

@@ -212,14 +212,21 @@ def table(columns: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--number", type=int, default=200)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--old", type=Path)
-    parser.add_argument("--hostile", action="store_true")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--level", action="append", choices=["namespaces", "landlock"])
-    parser.add_argument("--kind", action="append", default=[])
-    parser.add_argument("--slow", type=float, default=1.0)
+    parser.add_argument("--number", type=int, default=200, help="how many programs, queries and formulas")
+    parser.add_argument("--workers", type=int, default=2, help="workers of the sandbox")
+    parser.add_argument("--old", type=Path, help="a checkout of another commit, to compare with")
+    parser.add_argument("--hostile", action="store_true", help="run the hostile programs instead")
+    parser.add_argument(
+        "--quick", action="store_true", help="with --hostile: leave out those that end only at a time limit"
+    )
+    parser.add_argument(
+        "--level",
+        action="append",
+        choices=["namespaces", "landlock"],
+        help="with --hostile: only this level; can be repeated",
+    )
+    parser.add_argument("--kind", action="append", default=[], help="with --hostile: only this kind; can be repeated")
+    parser.add_argument("--slow", type=float, default=1.0, help="with --hostile: multiply the time limits by this")
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.hostile:

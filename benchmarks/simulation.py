@@ -1,4 +1,4 @@
-"""A simulation of a run on a cluster, event by event: who plays, who waits, how old episodes are when they are trained.
+"""Simulates a run on a cluster, event by event: who plays, who waits, how old episodes are when they are trained on.
 
 It follows the rules of `rollout/stream.py` and `distributed/cluster.py`. An engine with b running replies needs
 `step + b · each` seconds for one token of each of them. A tool occupies one of its worker's slots. The trainer takes
@@ -50,7 +50,7 @@ class Measured:
     update: float
 
     def draw(self, number: int, replica: int) -> Turns:
-        """A recorded episode: that of this group, or for a group that was not recorded, any."""
+        """The recorded episode of this group, or any recorded episode if this group was not recorded."""
         if (number, replica) in self.episodes:
             return self.episodes[number, replica]
         return Random(f"{number} {replica}").choice(list(self.episodes.values()))
@@ -281,7 +281,7 @@ class Simulation:
         self._later(self.random.expovariate(1.0 / self.shape.mtbf), lambda: self._lose(worker))
 
     def _lose(self, worker: _Worker) -> None:
-        """Its episodes are played again, from their beginning, when it is back."""
+        """A worker is lost. Its episodes are played again, from their beginning, when it is back."""
         self._advance(worker)
         lost = worker.games()
         worker.replies, worker.tools = [], {}

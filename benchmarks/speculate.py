@@ -167,16 +167,21 @@ def show(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", metavar="FOLDER", help="a Hugging Face folder; default: a tiny one, random weights")
-    parser.add_argument("--questions", type=Path, help="JSON lines with a 'question' each; default: made-up ones")
-    parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 4, 16])
+    parser.add_argument("--questions", type=Path, help="JSON lines, each with a 'question'; default: generated ones")
+    parser.add_argument(
+        "--batches",
+        type=lambda text: [int(n) for n in text.split(",")],
+        default=[1, 4, 16],
+        help="batch sizes, with commas between them",
+    )
     parser.add_argument("--group", type=int, default=1, help="replies to each question in an epoch")
-    parser.add_argument("--new", type=int, default=128, help="most tokens of a reply")
-    parser.add_argument("--tokens", type=int, default=4, help="most tokens of a draft")
-    parser.add_argument("--temperature", type=float)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--new", type=int, default=128, help="largest number of tokens in a reply")
+    parser.add_argument("--tokens", type=int, default=4, help="largest number of tokens in a draft")
+    parser.add_argument("--temperature", type=float, help="sampling temperature")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each batch size is measured")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further round after this time")
-    parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
+    parser.add_argument("--json", type=Path, help="also write the results to this file, as JSON")
     args = parser.parse_args()
     until = time.monotonic() + args.seconds
     bench = Bench(args)

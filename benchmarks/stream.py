@@ -8,7 +8,7 @@
 waits for the tool of another one, with `stream.max_staleness` of 0, 1 and 2. In the fourth all episodes wait for the
 slowest tool (`stream.deterministic`). The first three steps of each arm and the last one are left out.
 
-`learning` trains tic-tac-toe by self-play with max_staleness 0 and 1 on each seed. It compares the share of points (a
+`learning` trains the demo of tic-tac-toe with max_staleness 0 and 1 on each seed. It compares the share of points (a
 win counts 1, a draw 0.5) against both opponents of the recipe after training: the mean and the 95% interval over the
 seeds, paired.
 
@@ -134,14 +134,14 @@ def learning(args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "learning"])
-    parser.add_argument("--model", default="tiny-256x6")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--arms", type=int, default=len(ARMS), help="of speed: how many of its arms, in their order")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("what", choices=["speed", "learning"], help="what to measure, as described above")
+    parser.add_argument("--model", default="tiny-256x6", help="speed: the model")
+    parser.add_argument("--steps", type=int, default=20, help="speed: training steps of an arm")
+    parser.add_argument("--arms", type=int, default=len(ARMS), help="speed: how many of its arms, in their order")
+    parser.add_argument("--seeds", type=int, default=5, help="learning: number of seeds")
     parser.add_argument("--jobs", type=int, default=2, help="runs at once")
-    parser.add_argument("--quick", action="store_true", help="small: does it run")
-    parser.add_argument("--json", metavar="PATH")
+    parser.add_argument("--quick", action="store_true", help="small; only checks that it runs")
+    parser.add_argument("--json", metavar="PATH", help="also write the results to this file, as JSON")
     args = parser.parse_args()
     table = speed(args) if args.what == "speed" else learning(args)
     if args.json:

@@ -1,4 +1,4 @@
-"""How full one agent and teams keep the engine, at the same number of episodes in flight.
+"""Measures how full one agent and teams keep the engine, with the same number of episodes in flight.
 
     python benchmarks/teams.py --model FOLDER --data data/gsm8k     one GPU
     python benchmarks/teams.py --quick                              a CPU: a tiny model and short replies
@@ -147,11 +147,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a folder or name; default: the recipe's")
     parser.add_argument("--data", default="", help="a folder made by interplay prepare gsm8k; default: generated tasks")
-    parser.add_argument("--episodes", type=int, default=256, help="in flight at once")
-    parser.add_argument("--rounds", type=int, default=2, help="this many times as many episodes are played")
-    parser.add_argument("--changes", nargs="*", default=[], help="a.b=c, for the recipe")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--episodes", type=int, default=256, help="episodes in flight at once")
+    parser.add_argument("--rounds", type=int, default=2, help="play this many times as many episodes in all")
+    parser.add_argument("--changes", nargs="*", default=[], help="changes to the recipe: a.b=c")
+    parser.add_argument("--quick", action="store_true", help="a small model on a CPU: only checks that it runs")
+    parser.add_argument("--json", type=Path, help="also write the results to this file, as JSON")
     args = parser.parse_args()
     logging.disable_progress_bar()
     changes = [f"env.data={args.data}", *([f"policies.agent.base={args.model}"] if args.model else [])]

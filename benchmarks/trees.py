@@ -30,9 +30,9 @@ from interplay.types import Episode
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--tasks", type=int, default=32)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("run", type=Path, help="the folder of a run")
+    parser.add_argument("--tasks", type=int, default=32, help="how many tasks are played")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     logging.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""How fast the viewer answers for a large run: python benchmarks/viewer.py [--gigabytes 1] [--episodes 10000]
+"""Measures how fast the viewer answers for a large run: python benchmarks/viewer.py [--gigabytes 1] [--episodes 10000]
 
 Writes a run of that size to a temporary folder, starts `interplay view` on it and asks for the pages as a browser does.
 Prints seconds from the start of the process to the first answers, seconds of one episode, how long a step that is
@@ -86,8 +86,8 @@ def memory(process: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--gigabytes", type=float, default=1.0)
-    parser.add_argument("--episodes", type=int, default=10_000)
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the run")
+    parser.add_argument("--episodes", type=int, default=10_000, help="episodes of the run")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         run = Path(place) / "large"

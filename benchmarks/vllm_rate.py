@@ -1,4 +1,4 @@
-"""How fast vLLM samples offline, for `engine.py --vllm`, which starts this in a process of its own.
+"""Measures how fast vLLM samples offline, for `engine.py --vllm`, which starts this in a process of its own.
 
     python benchmarks/vllm_rate.py FOLDER --batches 256,1024
 
@@ -18,9 +18,9 @@ from typing import Any
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder")
-    parser.add_argument("--batches", default="256")
-    parser.add_argument("--tokens", type=int, default=256, help="of a prompt, and of a reply")
+    parser.add_argument("folder", help="a Hugging Face folder")
+    parser.add_argument("--batches", default="256", help="numbers of requests, with commas between them")
+    parser.add_argument("--tokens", type=int, default=256, help="tokens of a prompt, and of a reply")
     parser.add_argument("--memory", type=float, default=0.5, help="share of the GPU's memory")
     args = parser.parse_args()
     import vllm

@@ -392,6 +392,6 @@ def test_the_readme_shows_the_house_as_it_is() -> None:
         others = {name.split(".")[1] for name in found if name.startswith("interplay.")} & rooms - {room}
         above = listed[: listed.index(room)] if room in listed else listed
         assert others <= set(above), f"{name_of(path)} imports a folder that README's tree lists below {room}"
-    walk = readme.split("## The walk of one datum")[1].split("## The tree")[0]
+    walk = readme.split("## The way of one sample through the code")[1].split("## The tree")[0]
     named = re.findall(r"`([a-z_]+/[\w/]*(?:\.py)?)`", walk)
     assert len(named) > 8 and [name for name in named if not (SOURCE / name).exists()] == []

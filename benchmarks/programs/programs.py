@@ -1,4 +1,4 @@
-"""The programs that benchmarks/gateway.py runs in the trainer's process or with nothing but a socket.
+"""The programs that benchmarks/gateway.py runs, in the trainer's process or with a bare HTTP client.
 
 `number` and `code` are tasks that a team can learn. In `number`, a planner is told a number and says one, and a solver
 says it again. In `code`, a planner is told an animal and must say its number, and a solver who hears only the number
@@ -39,7 +39,7 @@ def to_solver(said: str) -> Chat:
 
 
 def right(row: Row, result: Any) -> dict[str, float]:
-    """The team's: the solver says the secret. The other two pay for what the team cannot do without: the planner says
+    """The reward of the team: the solver says the secret. Two more rewards are for what this needs: the planner says
     the secret, and the solver says what the planner said."""
     if not isinstance(result, list):  # of a conversation that is only timed
         return {"score": 0.0}
@@ -61,7 +61,7 @@ def to_decoder(said: str) -> Chat:
 
 
 def decoded(row: Row, result: Any) -> Any:
-    """The team's: the solver names the animal. Each role also earns something for its own half of the code."""
+    """The reward of the team: the solver names the animal. Each role also earns something for its half of the code."""
     from interplay.types import Rewards  # rewards are computed by the trainer; programs run without this package
 
     planned, solved = (str(text).strip() for text in result)

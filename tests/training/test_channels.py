@@ -127,7 +127,7 @@ def test_a_channel_is_exported_by_its_name_and_cannot_change_its_shape_within_a_
     [
         ("channels.hint.sender=nobody", "channels.hint.sender is 'nobody'"),
         ("channels.hint.sender=receiver", "expected fuse = 'gated', or two different roles"),
-        ("channels.hint.heads=3", "expected heads to divide it"),
+        ("channels.hint.heads=3", "expected a size divisible by heads"),
         ("channels.speaker={sender='sender', receiver='receiver'}", "has the name of a policy"),
         ("policies.speaker={base='openai:x', trainable=false}", "expected a policy with its weights here"),
         ("policies.speaker={base='tiny-16x1'}", "has no adapter, but a channel needs a base that stays"),

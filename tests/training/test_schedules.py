@@ -86,7 +86,7 @@ def test_a_policys_keys_go_over_those_of_train() -> None:
     assert (first.lr, first.schedule, first.grad_clip, first.warmup_steps) == (5e-2, "constant", 1.0, 0)
     assert (second.lr, second.schedule, second.grad_clip, second.warmup_steps) == (1e-2, "linear", 0.5, 3)
     for window in ("[3, 1]", "[]", "[-1, 2]", "[1, 2, 3]"):
-        with pytest.raises(ConfigError, match=r"frozen has the window .* expected \[first, end\)"):
+        with pytest.raises(ConfigError, match=r"frozen has the window .* expected \[first, end\]"):
             parse(TWO, [f"policies.first.frozen=[{window}]"])
 
 

@@ -6,6 +6,7 @@ Every mistake becomes one sentence that names the key, what was expected and the
     policies.py     [policies]
     seats.py        [seats] [[matchups]]
     league.py       [league]
+    evolve.py       [evolve]
     judges.py       [judges]
     rollout.py      [reward] [sampling] [tools] [rollout] [stream] [curriculum]
     channels.py     [channels]

@@ -14,7 +14,7 @@ class ClusterSection(Section):
         1, ge=1, description="with train.shard: number of processes for each trained model, one for each GPU"
     )
     learner_timeout: float = Field(
-        1800.0, gt=0, description="seconds to wait for an answer of a learner's process before it counts as lost"
+        1800.0, gt=0, description="a learner process that does not answer for this many seconds counts as lost"
     )
     rollout_workers: int = Field(
         0, ge=0, description="Ray processes that play the training episodes; 0: the run's own process plays them"
@@ -24,16 +24,21 @@ class ClusterSection(Section):
     worker_timeout: float = Field(
         300.0,
         gt=0,
-        description="seconds in which a rollout worker or an engine must load new weights, and in which it must answer "
-        "while it plays or samples; one that does not is replaced",
+        description="a rollout worker or an engine is replaced if it needs more seconds than this to load new weights, "
+        "or to answer while it plays or samples",
     )
     engines: int = Field(
         0, ge=0, description="Ray processes that sample for the rollout workers; 0: each worker has engines of its own"
     )
-    engine_gpus: float = Field(0.0, ge=0, description="GPUs, or a fraction of one, that each of these engines uses")
-    address: str = Field("local", description="the Ray cluster: local (started for this run), auto, or its address")
+    engine_gpus: float = Field(
+        0.0, ge=0, description="GPUs, or a fraction of one, that each engine of cluster.engines uses"
+    )
+    address: str = Field(
+        "local",
+        description="the Ray cluster: local (started for this run), auto (one that runs already), or its address",
+    )
     restarts: int = Field(
-        3, ge=0, description="how often a run may continue after it lost a learner process, an engine or a worker"
+        3, ge=0, description="how often a run may go on after it lost a learner process, an engine or a worker"
     )
 
     @property

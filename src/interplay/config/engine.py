@@ -37,18 +37,24 @@ class EngineSection(Section):
     python: str | None = Field(None, description="vllm: the Python that has vLLM installed; default: this one")
     options: list[str] = Field(
         [],
-        description="vllm: more arguments for a server that the run starts, as its own command line takes them; those "
-        "that the run sets itself are refused",
+        description="vllm: more arguments for the command line of a server that the run starts; arguments that the run "
+        "sets itself are refused",
     )
-    variables: dict[str, str] = Field({}, description="vllm: more environment variables for a started server")
+    variables: dict[str, str] = Field(
+        {}, description="vllm: more environment variables for a server that the run starts"
+    )
     tensor_parallel: int = Field(1, ge=1, description="vllm: number of GPUs over which a server splits a model")
-    gpu_share: float = Field(0.4, gt=0, le=1, description="vllm: share of a GPU's memory for weights and cache")
-    context: int | None = Field(None, ge=2, description="vllm: most tokens of prompt plus reply; default: the model's")
-    concurrency: int = Field(
-        256, ge=1, description="vllm, sglang: most sequences that a server samples at the same time"
+    gpu_share: float = Field(
+        0.4, gt=0, le=1, description="vllm: share of a GPU's memory that a server may use for weights and cache"
     )
-    start_timeout: float = Field(900.0, gt=0, description="vllm: seconds a server may take to start")
-    timeout: float = Field(600.0, gt=0, description="vllm, sglang: seconds one reply may take")
+    context: int | None = Field(
+        None, ge=2, description="vllm: largest number of tokens of prompt and reply together; default: the model's"
+    )
+    concurrency: int = Field(
+        256, ge=1, description="vllm, sglang: how many sequences a server may sample at the same time"
+    )
+    start_timeout: float = Field(900.0, gt=0, description="vllm: how many seconds a server may take to start")
+    timeout: float = Field(600.0, gt=0, description="vllm, sglang: how many seconds one reply may take")
     transfer: Literal["folder", "gloo", "nccl", "ipc"] = Field(
         "folder",
         description="vllm: how new weights reach a server: files in a folder, a broadcast from host memory (gloo) or "
@@ -56,10 +62,12 @@ class EngineSection(Section):
     )
     in_flight: bool = Field(
         True,
-        description="vllm, sglang: replies in progress go on with the new weights; false: an update waits for their "
-        "end",
+        description="vllm, sglang: replies in progress go on with the new weights; false: an update waits until they "
+        "have ended",
     )
-    update_timeout: float = Field(120.0, gt=0, description="vllm, sglang: seconds a weight update may take")
+    update_timeout: float = Field(
+        120.0, gt=0, description="vllm, sglang: how many seconds an update of the weights may take"
+    )
     speculate: Literal["off", "on", "auto"] = Field(
         "off",
         description="local: guess the next tokens from earlier replies to the same prompt, from the replies that are "
@@ -67,7 +75,7 @@ class EngineSection(Section):
         "because every token is still sampled. on: whenever there is a guess; auto: only in small batches, and only "
         "while enough guesses are right",
     )
-    speculate_tokens: int = Field(4, ge=1, le=64, description="local: most tokens that are guessed at a time")
+    speculate_tokens: int = Field(4, ge=1, le=64, description="local: how many tokens may be guessed at a time")
 
     @model_validator(mode="after")
     def _belongs_to_its_kind(self) -> EngineSection:

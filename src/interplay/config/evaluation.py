@@ -15,7 +15,7 @@ class SingleSection(Section):
     """The one agent that a team is measured against at the same budget."""
 
     options: dict[str, Any] = Field(description="options of the environment that leave one role, such as team = single")
-    policy: str | None = Field(None, description="who plays that role; default: its player in [seats]")
+    policy: str | None = Field(None, description="who plays the only role; default: its player in [seats]")
 
 
 class EvalSection(Section):
@@ -26,12 +26,16 @@ class EvalSection(Section):
     The options from `samples` on are only for `interplay eval`."""
 
     opponents: list[str] = Field(
-        ["bot:random"], description="bots, policies or team; short evaluations use the first one"
+        ["bot:random"],
+        description="bots, policies, or team, which lets the policies of [seats] play together; short evaluations use "
+        "the first one",
     )
     success: str | None = Field(
-        None, description='with "team" among the opponents: the reward that decides about success'
+        None, description='with "team" among the opponents: the reward that decides whether an episode succeeds'
     )
-    goal: float = Field(1.0, description="an episode succeeds if that reward adds up to at least this")
+    goal: float = Field(
+        1.0, description="an episode succeeds if the reward that eval.success names adds up to at least this"
+    )
     games: int = Field(500, ge=1, description="tasks per seat before and after training")
     chunk: int = Field(512, ge=1, description="how many tasks are played and written to disk together")
     every: int = Field(0, ge=0, description="steps between short evaluations; 0 turns them off")
@@ -48,24 +52,30 @@ class EvalSection(Section):
         1.0, ge=0, description="sampling temperature in evaluation; 0 plays the most likely reply"
     )
     legal: bool = Field(
-        False, description="let policies give only legal replies, if these are listed; tables say that this was done"
+        False,
+        description="let policies give only legal replies, if the environment lists them; tables say that it was done",
     )
-    best_of: int = Field(1, ge=1, description="interplay eval: policies draw this many replies and say the best one")
+    best_of: int = Field(1, ge=1, description="interplay eval: policies sample this many replies and give the best one")
     best_by: str | None = Field(
         None, description="the judge that chooses the best reply; it must be a reward model or a verifier"
     )
-    before: bool = Field(True, description="measure before training")
-    after: bool = Field(True, description="measure after training")
-    samples: int = Field(1, ge=1, description="games of each task, for pass@k up to this k")
+    before: bool = Field(True, description="evaluate before training")
+    after: bool = Field(True, description="evaluate after training")
+    samples: int = Field(1, ge=1, description="interplay eval: games of each task, for pass@k up to this k")
     seeds: list[int] = Field(
-        [], description="seeds, each with its own tasks and sampling; an empty list uses the recipe's seed"
+        [],
+        description="interplay eval: seeds, each with its own tasks and sampling; an empty list uses the recipe's seed",
     )
     ablations: list[Literal["budget", "swap", "without", "mute"]] = Field(
         [],
-        description="budget: one agent with the team's tokens; swap: policies in each other's roles; without: each "
-        "agent replaced in turn; mute: each channel muted in turn",
+        description="interplay eval: also measure budget (one agent with the team's tokens), swap (policies in each "
+        "other's roles), without (each agent replaced in turn) or mute (each channel muted in turn)",
     )
     substitute: str = Field(
-        "base", description="who replaces an agent: base (its weights before training), start, bot:NAME or a policy"
+        "base",
+        description="ablation without: who replaces an agent: base (the model before any training), start (its weights "
+        "when reinforcement learning began), bot:NAME or a policy",
     )
-    single: SingleSection | None = None
+    single: SingleSection | None = Field(
+        None, description="ablation budget: the one agent that the team is compared with"
+    )

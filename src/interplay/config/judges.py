@@ -25,19 +25,21 @@ class BiasSection(Section):
 class JudgeTrainSection(Section):
     """Train a reward model or verifier during the run, on a simulated rater's labels of the run's own episodes."""
 
-    labels: str = Field(description="gold:NAME, the component of the reward by which the rater compares")
-    noise: float = Field(0.0, ge=0, lt=0.5, description="probability that the rater swaps its label")
+    labels: str = Field(
+        description="gold:NAME, the component of the reward by which the simulated rater compares replies"
+    )
+    noise: float = Field(0.0, ge=0, lt=0.5, description="probability that the rater gives the opposite label")
     temperature: float = Field(
         0.0, ge=0, description="temperature of the rater; at 0 it always prefers the higher value"
     )
-    bias: BiasSection = BiasSection()
-    every: int = Field(5, ge=1, description="steps between trainings; the first training is after step 1")
-    until: int = Field(0, ge=0, description="last step after which it is trained; 0: until the end of the run")
+    bias: BiasSection = Field(BiasSection(), description="what the rater prefers besides better replies")
+    every: int = Field(5, ge=1, description="steps between trainings of the judge; the first is after step 1")
+    until: int = Field(0, ge=0, description="last step after which the judge is trained; 0: until the end of the run")
     pairs: int = Field(256, ge=2, description="new comparisons (verifier: answers) for each training")
     keep: int = Field(4096, ge=2, description="the number of newest comparisons that are kept for training")
-    epochs: int = Field(2, ge=1, description="number of epochs")
+    epochs: int = Field(2, ge=1, description="epochs over the comparisons in each training of the judge")
     batch: int = Field(64, ge=1, description="comparisons in one optimiser step")
-    lr: float = Field(1e-3, gt=0, description="learning rate")
+    lr: float = Field(1e-3, gt=0, description="learning rate of the judge")
     balance: Literal["none", "class", "question"] = Field(
         "question",
         description="verifier: keep as many right as wrong answers, over all tasks (class) or within each task "
@@ -48,8 +50,8 @@ class JudgeTrainSection(Section):
         0.5,
         ge=0,
         lt=1,
-        description="lowest allowed accuracy on held-out tasks; below it, the model returns to the last version whose "
-        "whole interval was above it",
+        description="lowest allowed accuracy on held-out tasks; below it, the judge goes back to its last version "
+        "whose whole 95% interval was above this value",
     )
     adapter: AdapterSection | None = Field(None, description="train this adapter instead of all weights")
 
@@ -57,16 +59,23 @@ class JudgeTrainSection(Section):
 class JudgeAuditSection(Section):
     """Audit the judge during the run: compare its reward with gold, and check it for biases."""
 
-    gold: str | None = Field(None, description="gold:NAME, a component of the reward that is not trained on")
-    every: int = Field(1, ge=1, description="steps between measurements")
-    window: int = Field(3, ge=1, description="number of measurements that are averaged before comparing")
-    drop: float = Field(0.1, gt=0, description="how far gold may fall below its best while the judge's reward rises")
-    stop: bool = Field(False, description="stop the run in that case; otherwise only warn")
-    checks: list[Literal["length", "position", "echo", "style", "drift"]] = Field(
-        [], description="checks of the judge on the run's own replies; each gives a metric, and a warning for a fault"
+    gold: str | None = Field(
+        None,
+        description="gold:NAME, a component of the reward that is not trained on, to compare the judge's reward with",
     )
-    checks_every: int = Field(10, ge=1, description="steps between these checks")
-    pairs: int = Field(32, ge=2, description="pairs of replies that each check asks about")
+    every: int = Field(1, ge=1, description="steps between comparisons with gold")
+    window: int = Field(3, ge=1, description="how many of these comparisons are averaged")
+    drop: float = Field(
+        0.1, gt=0, description="how far gold may fall below its best value while the judge's reward rises"
+    )
+    stop: bool = Field(False, description="stop the run if gold falls further than `drop`; false only warns")
+    checks: list[Literal["length", "position", "echo", "style", "drift"]] = Field(
+        [],
+        description="biases of the judge to look for in the run's own replies; each has a metric, and a warning if it "
+        "is found",
+    )
+    checks_every: int = Field(10, ge=1, description="steps between the checks for biases")
+    pairs: int = Field(32, ge=2, description="pairs of replies that each check asks the judge about")
 
     @model_validator(mode="after")
     def _looks_at_something(self) -> JudgeAuditSection:
@@ -100,17 +109,20 @@ class JudgeSection(Section):
         description="what is judged: each reply, everything that a role said, or everything that the team said",
     )
     roles: list[str] = Field([], description="the roles whose replies are judged; default: every role that is trained")
-    swap: bool = Field(True, description="ask about both orders of a pair; sampled verdicts that disagree abstain")
+    swap: bool = Field(
+        True,
+        description="pairwise: ask about both orders of a pair; if the sampled verdicts disagree, the pair has none",
+    )
     ties: Literal["half", "abstain"] = Field("half", description="whether a tie counts as half a win or as no verdict")
-    votes: int = Field(1, ge=1, description="the number of answers to each question; they are averaged")
+    votes: int = Field(1, ge=1, description="how often each question is asked; the answers are averaged")
     rubric: list[str] = Field([], description="rubric: the criteria, such as fairness")
     instructions: str = Field("", description="first text of the judge's prompt: what it should look at")
     scale: list[int] = Field([1, 10], description="pointwise, rubric: the lowest and the highest mark")
     marks: Literal["said", "expected"] = Field(
         "said",
-        description="pointwise, rubric: said parses the judge's answer; expected is the mean over the marks of the "
-        "scale, weighted by the judge's probabilities, for a local policy: there is always a mark, also from a small "
-        "model that answers in other words",
+        description="pointwise, rubric: said parses the judge's answer; expected is the mean over all marks of the "
+        "scale, weighted by the judge's probabilities. expected needs a local policy and always gives a mark, even if "
+        "the model would answer in another form",
     )
     max_tokens: int = Field(64, ge=1, description="most tokens of the judge's answer")
     temperature: float = Field(1.0, ge=0, description="sampling temperature of the judge's answer")
@@ -118,12 +130,14 @@ class JudgeSection(Section):
     retries: int = Field(
         6,
         ge=0,
-        description="http: how often a failed request is tried again, with growing pauses; 6 wait 32 seconds in all, "
-        "in which a server that was killed can be started again",
+        description="http: how often a failed request is tried again, with growing pauses; 6 retries wait 32 seconds "
+        "in all, so that a server that was killed can be started again",
     )
     key_variable: str = Field("INTERPLAY_REWARD_KEY", description="http: environment variable with the server's token")
     train: JudgeTrainSection | None = Field(None, description="reward models: train them during the run")
-    audit: JudgeAuditSection | None = None
+    audit: JudgeAuditSection | None = Field(
+        None, description="watch the judge during the run: compare it with gold, and look for biases"
+    )
 
     @model_validator(mode="after")
     def _gives_marks(self) -> JudgeSection:

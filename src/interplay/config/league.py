@@ -17,14 +17,20 @@ from interplay.types.occupant import parse_one
 
 class ExploiterSection(Section):
     """A policy that is trained to beat the opponents in its matchups. When it beats them, or when its patience ends, it
-    is saved as a snapshot and begins a new life."""
+    is saved as a snapshot and starts again. The time between two such snapshots is called a life."""
 
     beats: float = Field(
-        0.7, gt=0.5, le=1, description="a life ends when its score against every opponent is at least this"
+        0.7,
+        gt=0.5,
+        le=1,
+        description="the exploiter is saved as a snapshot, which ends a life, when its score against every opponent is "
+        "at least this",
     )
-    games: int = Field(32, ge=1, description="how many games of a life are played before its scores count")
-    patience: int = Field(50, ge=1, description="a life ends after this many steps in any case")
-    reset: float = Field(1.0, ge=0, le=1, description="probability that the next life begins with the start's weights")
+    games: int = Field(32, ge=1, description="games that the exploiter must play in a life before its scores count")
+    patience: int = Field(50, ge=1, description="a life ends after this many steps, whatever the scores are")
+    reset: float = Field(
+        1.0, ge=0, le=1, description="probability that the next life begins with the exploiter's first weights"
+    )
 
 
 class AlarmSection(Section):
@@ -35,7 +41,9 @@ class AlarmSection(Section):
     rating: Literal["mean", "worst"] = Field(
         "mean", description="the rating over the panel: its mean, or its worst member"
     )
-    drop: float = Field(0.15, gt=0, le=1, description="how far the rating may fall under its best")
+    drop: float = Field(
+        0.15, gt=0, le=1, description="how far the rating may fall below its best value before the alarm is raised"
+    )
     illegal: float = Field(
         1.0, gt=0, le=1, description="the share of illegal turns in training that counts as a collapse; 1 turns it off"
     )
@@ -51,15 +59,22 @@ class AlarmSection(Section):
 class LeagueSection(Section):
     """Snapshots of policies to play against, as `@league` in [[matchups]]."""
 
-    every: int = Field(10, ge=1, description="steps between snapshots of each policy; exploiters have none")
-    capacity: int = Field(16, ge=2, description="snapshots kept of each policy")
+    every: int = Field(
+        10, ge=1, description="steps between snapshots of each policy; an exploiter is saved at the end of each life"
+    )
+    capacity: int = Field(16, ge=2, description="how many snapshots of each policy are kept")
     draw: Draw = Field(
         "pfsp",
         description="how opponents are weighted, where p is the score against them: pfsp (1 − p)^power, variance p(1 "
         "− p), uniform, or latest",
     )
-    power: float = Field(2.0, gt=0, description="pfsp: higher prefers the strongest more")
-    memory: float = Field(0.9, ge=0, lt=1, description="how much of the scores is kept from one step to the next")
+    power: float = Field(2.0, gt=0, description="pfsp: a higher value draws strong opponents more often")
+    memory: float = Field(
+        0.9,
+        ge=0,
+        lt=1,
+        description="in every step, the weight of older games is multiplied by this",
+    )
     lineup: int = Field(
         4,
         ge=1,
@@ -69,7 +84,7 @@ class LeagueSection(Section):
     exploiters: dict[str, ExploiterSection] = Field(
         {}, description="policies that are trained to beat the others, by their names"
     )
-    alarm: AlarmSection | None = None
+    alarm: AlarmSection | None = Field(None, description="detect a policy that has collapsed; default: no alarm")
 
     def check(self, policies: Mapping[str, PolicySection], named: Collection[str]) -> None:
         """Check this section against the recipe's policies, and against the players that its seats name."""

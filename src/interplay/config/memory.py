@@ -20,6 +20,7 @@ class MemorySection(Section):
     prompt_tokens: int | None = Field(
         None,
         ge=1,
-        description="on a GPU, the key-value cache has room for this many prompt tokens, and a reply, of each episode "
-        "in flight; longer prompts work too, but fewer at a time. default: as long as the model allows",
+        description="on a GPU: how long prompts usually get. The key-value cache has room for this many prompt tokens, "
+        "and a reply, of each episode in flight. Longer prompts work too, but fewer episodes at a time; default: as "
+        "long as the model allows",
     )

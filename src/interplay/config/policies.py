@@ -15,7 +15,7 @@ REMOTE = "openai:"  # prefix of a policy's base: the name of a model on an OpenA
 
 
 class AdapterSection(Section):
-    """A LoRA adapter: the base stays as it is, and policies with the same base share it."""
+    """A LoRA adapter: the base does not change, and policies with the same base share it."""
 
     rank: int = Field(16, ge=1, description="rank of the adapter; adapters of the same base may have different ranks")
     alpha: float | None = Field(
@@ -33,11 +33,13 @@ class RemoteSection(Section):
     key_variable: str = Field(
         "OPENAI_API_KEY", description="environment variable that holds the server's key, if the server needs one"
     )
-    timeout: float = Field(120.0, gt=0, description="seconds that one try may take until the whole answer is there")
+    timeout: float = Field(
+        120.0, gt=0, description="how many seconds one request may take until its whole answer has arrived"
+    )
     retries: int = Field(4, ge=0, description="how often a failed request is tried again, with growing pauses")
-    concurrency: int = Field(16, ge=1, description="most requests to the server at the same time")
+    concurrency: int = Field(16, ge=1, description="how many requests may be sent to the server at the same time")
     limit: Literal["max_tokens", "max_completion_tokens"] = Field(
-        "max_tokens", description="name by which the server knows the limit on the tokens of a reply"
+        "max_tokens", description="the field of a request that limits the tokens of a reply; servers differ in its name"
     )
     images: bool = Field(
         True, description="send the images that an environment shows; false sends only the text of its messages"
@@ -82,11 +84,12 @@ class RemoteSection(Section):
 
 
 class SensesSection(Section):
-    """The eye or ear of a base that sees or hears. It stays as it is unless `train` is set."""
+    """The vision or audio encoder (eye or ear) of a base model. It is not trained unless `train` is set."""
 
     train: bool = Field(
         False,
-        description="also train the eye or ear; with an adapter this is possible only in imitation with warmstart.base",
+        description="also train the vision or audio encoder; with an adapter this works only in imitation with "
+        "warmstart.base",
     )
     max_pixels: int = Field(
         0, ge=0, description="larger pictures are scaled down to this many pixels; 0 never scales them"
@@ -103,11 +106,11 @@ class PolicySection(Section):
     weights are trained or, with `adapter`, only a LoRA adapter. `openai:NAME` is a model behind a server, which can
     play but not be trained."""
 
-    base: str = Field(description="tiny, smollm2, a folder, a hub name, a .gguf file or openai:NAME")
-    adapter: AdapterSection | None = None
-    remote: RemoteSection | None = None
-    senses: SensesSection | None = None
-    trainable: bool = Field(True, description="whether it is trained; a policy that is not trained still plays")
+    base: str = Field(description="the model: tiny, smollm2, a folder, a hub name, a .gguf file or openai:NAME")
+    adapter: AdapterSection | None = Field(None, description="train a LoRA adapter; default: all weights are trained")
+    remote: RemoteSection | None = Field(None, description="the server of a base openai:NAME")
+    senses: SensesSection | None = Field(None, description="how a base that sees or hears takes pictures and sounds")
+    trainable: bool = Field(True, description="whether the policy is trained; one that is not trained still plays")
     per: Literal["team", "role"] = Field(
         "team", description="team: one set of weights for all its seats; role: separate weights for each role"
     )
@@ -135,15 +138,17 @@ class PolicySection(Section):
     )
     frozen: list[list[int]] = Field(
         [],
-        description="steps in which it plays and is not trained, counted from 0: ranges [first, end), or [first] for "
-        "all later steps",
+        description="steps in which the policy plays and is not trained, counted from 0: [first, end] without the step "
+        "end, or [first] for all later steps",
     )
 
     @model_validator(mode="after")
     def _windows_have_two_ends(self) -> PolicySection:
         for window in self.frozen:
             if not (len(window) in (1, 2) and window[0] >= 0 and (len(window) == 1 or window[1] > window[0])):
-                raise ConfigError(f"a policy's frozen has the window {window}; expected [first, end) or [first].")
+                raise ConfigError(
+                    f"a policy's frozen has the window {window}; expected [first, end] with first < end, or [first]."
+                )
         return self
 
     def learns(self, step: int) -> bool:

@@ -46,7 +46,7 @@ class Recipe(Section):
     name: str = Field(description="name of the run; its folder is runs/NAME-DATE")
     seed: int = Field(0, description="seed of all random numbers: new weights, tasks, sampling and order")
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="where to compute; auto takes the GPU if there is one"
+        "auto", description="where the run computes; auto uses the GPU if there is one"
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="number format of the weights; auto is bfloat16 on a GPU and float32 elsewhere"

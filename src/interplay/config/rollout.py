@@ -29,7 +29,7 @@ class SamplingSection(Section):
     max_tokens: int = Field(64, ge=1, description="the largest number of tokens in one reply")
     stop: list[str] = Field([], description="strings that end a reply; they are part of the reply")
     best_of: int = Field(
-        1, ge=1, description="policies that are not trained draw this many replies and say the best one"
+        1, ge=1, description="policies that are not trained sample this many replies and give the best one"
     )
     best_by: str | None = Field(
         None, description="the judge that chooses the best reply; it must be a reward model or a verifier"
@@ -54,7 +54,9 @@ class RolloutSection(Section):
     tasks: int = Field(16, ge=1, description="tasks per training step")
     concurrency: int = Field(1024, ge=1, description="how many episodes may be played at the same time")
     max_episode_tokens: int = Field(100_000, ge=1, description="an episode is truncated after this many sampled tokens")
-    max_episode_seconds: float = Field(600.0, gt=0, description="an episode that takes longer counts as an error")
+    max_episode_seconds: float = Field(
+        600.0, gt=0, description="an episode that takes more seconds than this fails and is dropped"
+    )
 
 
 class StreamSection(Section):
@@ -78,8 +80,8 @@ class StreamSection(Section):
     )
     deterministic: bool | None = Field(
         None,
-        description="make batches independent of timing, so that all episodes wait for slow tools; default: true on a "
-        "CPU with max_staleness = 0",
+        description="make batches independent of timing; all episodes then wait for the slowest tool; default: true on "
+        "a CPU with max_staleness = 0",
     )
     probe: int = Field(
         256,
@@ -90,7 +92,8 @@ class StreamSection(Section):
 
 
 class CurriculumSection(Section):
-    """Which levels are trained on. Without this section, every task has the options of [env]."""
+    """Which levels (options of the environment) are trained on. Without this section, every task has the options of
+    [env]."""
 
     kind: Literal["staged", "self_paced", "replay"] = Field(description="how the next levels are chosen")
     success: str = Field("solved", description="an episode is a success if this reward adds up to more than 0")
@@ -101,20 +104,30 @@ class CurriculumSection(Section):
         0.8, gt=0, le=1, description="staged: a stage ends when this share of its episodes succeeds"
     )
     window: int = Field(64, ge=1, description="staged: how many of the latest episodes count for the threshold")
-    review: float = Field(0.0, ge=0, lt=1, description="staged: share of the tasks from earlier stages")
+    review: float = Field(0.0, ge=0, lt=1, description="staged: share of the tasks that are drawn from earlier stages")
     easy: dict[str, int | float] = Field({}, description="self_paced, replay: options at difficulty 0")
     hard: dict[str, int | float] = Field({}, description="self_paced, replay: the same options at difficulty 1")
     start: float = Field(0.0, ge=0, le=1, description="self_paced: the first difficulty")
     target: float = Field(
-        0.5, gt=0, lt=1, description="self_paced: the share of success that the difficulty is steered to"
+        0.5, gt=0, lt=1, description="self_paced: the difficulty is changed until this share of the episodes succeeds"
     )
-    rate: float = Field(0.1, gt=0, le=1, description="self_paced: how far one step moves the difficulty")
+    rate: float = Field(
+        0.1, gt=0, le=1, description="self_paced: one step changes the difficulty by rate × (share of success − target)"
+    )
     score: Literal["learnability", "regret"] = Field(
-        "learnability", description="replay: how levels are scored: learnability is p(1 − p), regret is the value loss"
+        "learnability",
+        description="replay: the score of a level: learnability is p(1 − p) for the share of success p, regret is the "
+        "critic's positive value loss",
     )
-    replay: float = Field(0.5, ge=0, le=1, description="replay: share of the tasks that were played before")
-    staleness: float = Field(0.1, ge=0, le=1, description="replay: weight of levels that have not been played for long")
-    temperature: float = Field(0.1, gt=0, description="replay: lower prefers the highest scores more")
+    replay: float = Field(
+        0.5, ge=0, le=1, description="replay: share of the tasks that repeat a known level; the others are new"
+    )
+    staleness: float = Field(
+        0.1, ge=0, le=1, description="replay: how much the time since a level was last played counts, beside its score"
+    )
+    temperature: float = Field(
+        0.1, gt=0, description="replay: a lower value draws the levels with the highest scores more often"
+    )
     capacity: int = Field(512, ge=1, description="replay: how many levels are remembered")
 
     @model_validator(mode="after")

@@ -22,7 +22,7 @@ class MatchupSection(Section):
     """
 
     share: float | list[list[float]] = Field(
-        description="share of the episodes, or a list of [step, share] pairs, of which the first is for step 0"
+        description="share of the episodes, or a list of [step, share] pairs that begins with step 0"
     )
     change: Literal["switch", "drift"] = Field(
         "switch", description="how a share that is given by steps changes: switch at once, or drift in a straight line"
@@ -30,12 +30,14 @@ class MatchupSection(Section):
     period: int = Field(
         0,
         ge=0,
-        description="the number of steps after which a share that is given by steps starts again; 0 never starts again",
+        description="number of steps after which a share that is given by steps begins again; 0: it never does",
     )
     seats: dict[str, str] = Field({}, description="who plays which role; or use `one` and `others`")
-    one: str | None = Field(None, description="the player in one role, which is drawn for each task")
-    others: str | None = Field(None, description="the player in all other roles")
-    draw: Draw | None = Field(None, description="how @league is drawn in this matchup; default: league.draw")
+    one: str | None = Field(None, description="who plays one role, which is drawn for each task")
+    others: str | None = Field(None, description="who plays all roles that `one` does not play")
+    draw: Draw | None = Field(
+        None, description="how a snapshot for @league is drawn in this matchup; default: league.draw"
+    )
 
     @model_validator(mode="after")
     def _is_whole(self) -> MatchupSection:

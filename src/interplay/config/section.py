@@ -29,7 +29,9 @@ class Open(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    name: str = Field(description="its name; its own options are further keys of this section")
+    name: str = Field(
+        description="name of the environment or algorithm, or package.module:Class; its options are further keys here"
+    )
     _before: str | None = PrivateAttr(default=None)  # the name in the file, if an override changed only the name
 
     def renamed(self, before: str) -> None:

@@ -34,16 +34,17 @@ class TrainSection(Section):
     update_period: int = Field(1, ge=1, description="alternating: the number of steps before the next policy's turn")
     optimizer: Optimizer = Field(
         "adamw",
-        description="8bit needs a quarter of the memory for its state; paged keeps the state in the host's memory",
+        description="the optimiser; 8bit needs a quarter of the memory for its state; paged moves the state to the "
+        "host's memory if the GPU's is short",
     )
     lr: float = Field(1e-6, gt=0, description="learning rate")
     schedule: Schedule = Field("constant", description="schedule of the learning rate over all steps")
     warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises from 0 to lr")
-    final_lr: float = Field(0.1, ge=0, le=1, description="the share of lr at which the schedule ends")
+    final_lr: float = Field(0.1, ge=0, le=1, description="where a linear or cosine schedule ends, as a share of lr")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of all weights")
     beta1: float = Field(0.9, ge=0, lt=1, description="decay of Adam's first moment")
     beta2: float = Field(0.95, ge=0, lt=1, description="decay of Adam's second moment")
-    grad_clip: float = Field(1.0, gt=0, description="gradients with a larger norm are scaled down to it")
+    grad_clip: float = Field(1.0, gt=0, description="gradients with a larger norm than this are scaled down to it")
     epochs: int = Field(1, ge=1, description="how many times the data of a step are trained on")
     minibatches: int = Field(1, ge=1, description="number of optimiser steps in one epoch")
     whole_decisions: bool = Field(
@@ -76,10 +77,10 @@ class TrainSection(Section):
         1.0,
         ge=0,
         le=1,
-        description="warn if a role has more than this share of zero advantages; 1 warns only if all are zero for "
-        "many steps",
+        description="warn if more than this share of a role's advantages is zero; 1 warns only if all of them are zero "
+        "for five steps",
     )
-    stop_on_guard: bool = Field(False, description="stop the run where a guard would otherwise warn")
+    stop_on_guard: bool = Field(False, description="stop the run where one of the keys train.guard_… would only warn")
     recompute: bool = Field(
         False, description="compute activations again in the backward pass, which needs less memory and more time"
     )
@@ -88,9 +89,9 @@ class TrainSection(Section):
     )
     gather: Literal["layer", "step"] = Field(
         "layer",
-        description="with shard: layer gathers a layer's weights each time it runs and frees them after it; step keeps "
-        "them until the optimiser changes them, which sends less and needs memory for the whole weights. A single "
-        "process always keeps them",
+        description="with shard: layer gathers the weights of a layer each time it runs, and frees them after it; step "
+        "keeps them until the optimiser changes them, so less is sent, but each process needs memory for all weights. "
+        "A single process always keeps them",
     )
 
 
@@ -106,17 +107,21 @@ class WarmstartSection(Section):
     )
     base: bool = Field(
         False,
-        description="for adapters: train the base model under them instead, once for all roles; the run keeps this "
-        "base",
+        description="with adapters: imitation trains the base model under them, once for all roles, and not the "
+        "adapters; the run goes on with this base",
     )
     read: int = Field(
-        0, ge=0, description="with bot: epochs in which the policy first learns to describe the pictures and sounds"
+        0,
+        ge=0,
+        description="with bot: epochs in which a policy that sees or hears first learns to describe what is shown",
     )
     episodes: int = Field(500, ge=1, description="how many episodes are imitated; with records, at most this many")
-    epochs: int = Field(1, ge=1, description="number of epochs")
+    epochs: int = Field(1, ge=1, description="epochs over the imitated episodes")
     lr: float = Field(1e-3, gt=0, description="learning rate of the imitation")
-    schedule: Schedule = Field("constant", description="schedule of this learning rate; others end at 0")
-    batch: int = Field(256, ge=1, description="turns per gradient step")
+    schedule: Schedule = Field(
+        "constant", description="schedule of the imitation's learning rate; linear and cosine end at 0"
+    )
+    batch: int = Field(256, ge=1, description="turns in one gradient step of the imitation")
 
     @model_validator(mode="after")
     def _one_source(self) -> WarmstartSection:
@@ -152,22 +157,24 @@ class CheckpointSection(Section):
         description="also keep the checkpoint with the best value of this metric, such as eval/win_rate/bot:random",
     )
     best_is: Literal["highest", "lowest"] = Field(
-        "highest", description="whether the highest or the lowest value is best"
+        "highest", description="whether the highest or the lowest value of checkpoint.best is the best"
     )
 
 
 class RecordSection(Section):
     """What a run writes for people to read."""
 
-    playouts: bool = Field(False, description="also record the turns that only estimated a candidate's return")
+    playouts: bool = Field(
+        False, description="also record the turns of playouts, which only estimate a candidate's return"
+    )
     episodes_per_step: int = Field(16, ge=0, description="episodes per step written to episodes.jsonl and the logs")
     keep: Literal["first", "even"] = Field(
         "first", description="which episodes of a step are written: the first ones, or evenly spaced ones"
     )
     tokens: bool = Field(
         True,
-        description="also write the entropy of each trained token, and its log-prob of the learner minus that of the "
-        "engine; a sharded learner (train.shard) writes none",
+        description="also write the entropy of each trained token, and the learner's log-prob of it minus the "
+        "engine's. A sharded learner (train.shard) writes neither",
     )
     tensorboard: Literal["auto", "on", "off"] = Field(
         "auto", description="write TensorBoard logs; auto does so if TensorBoard is installed"
@@ -175,6 +182,6 @@ class RecordSection(Section):
     wandb: Literal["off", "online", "offline"] = Field(
         "off",
         description="also send the metrics to Weights & Biases, under the same names; offline keeps them in the run "
-        "folder, for wandb sync",
+        "folder, from where the command wandb sync sends them",
     )
-    wandb_project: str = Field("interplay", description="the project on Weights & Biases")
+    wandb_project: str = Field("interplay", description="the name of the project on Weights & Biases")
