@@ -110,7 +110,8 @@ def profiled(engine: LocalEngine, wanted: list[Request], steps: int) -> dict[str
     host, device = defaultdict[str, float](float), defaultdict[str, float](float)
     for event in prof.events():
         if event.device_type == torch.autograd.DeviceType.CUDA:
-            device[kernel_part(event.name)] += event.self_device_time_total
+            if event.name not in PARTS:  # the labels of the host are also shown on the GPU's line
+                device[kernel_part(event.name)] += event.self_device_time_total
         else:
             host[_where(event)] += event.self_cpu_time_total
     out: dict[str, Any] = {"decoding_steps": rows, "step_us": plain / rows, "step_us_watched": watched / rows}
