@@ -1,4 +1,4 @@
-"""`interplay prepare`: makes a folder of rows that tasks can rely on, or lists the data sets that it knows."""
+"""`interplay prepare`: makes a folder of checked rows from a data set, or lists the data sets that it knows."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def own_rows(
     if not is_file and not name.startswith(HUB):
         if question or answer or media:
             raise ConfigError(
-                f"--question, --answer and --media are for your own rows, but '{name}' is a format with columns."
+                f"--question, --answer and --media are for your own rows, but '{name}' is a format with known columns; "
+                "leave them out."
             )
         return OwnRows(source, name.rpartition(":")[2], None)
     if is_file and not file.exists():
@@ -102,7 +103,7 @@ def own_rows(
         )
     columns = Columns(question, answer, compare, media)
     if is_file and source is not None:
-        raise ConfigError(f"--from is '{source}', but '{name}' is a file already; expected one of them.")
+        raise ConfigError(f"--from is '{source}', but '{name}' already names a file; expected only one of them.")
     folder = name.removeprefix(HUB).replace("/", "-").replace(":", "-") if not is_file else file.name.split(".")[0]
     return OwnRows(file if is_file else None, folder, columns)
 
