@@ -242,7 +242,7 @@ def temperature_of(examples: Sequence[Example]) -> float:
     temperatures = {e.sample.temperature for e in examples}
     if len(temperatures) != 1:
         raise GuardError(
-            f"replies of one policy were sampled at different temperatures, {sorted(temperatures)}; expected a single "
-            "one."
+            f"replies of one policy were sampled at different temperatures, {sorted(temperatures)}; expected the same "
+            "temperature for all replies that are trained together."
         )
     return temperatures.pop()

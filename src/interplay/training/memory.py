@@ -62,7 +62,7 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """With the cache and the features."""
+        """The needed bytes, with the cache and the features."""
         return self.needed + self.cache + self.features
 
     def __str__(self) -> str:

@@ -155,6 +155,7 @@ def _checked(what: str, learner: Learner, ours: Sequence[Sequence[float]], their
     if not gap <= limit:  # also true for NaN
         raise GuardError(
             f"{what} log-probs differ from the learner's by {gap:.2e} over {len(gaps)} recent tokens, more than "
-            f"train.{key} ({limit:g}). The engine does not use the weights that were trained, so the run stops."
+            f"train.{key} ({limit:g}). The engine does not use the weights that were trained, so the run stops. Resume "
+            "it from its newest checkpoint; if this happens again, use another engine.kind."
         )
     return gap

@@ -47,7 +47,7 @@ class RunState:
 
     plan: RunPlan
     folder: Path
-    # Starts the processes of a sharded learner elsewhere. It is passed in, since this package may not import
+    # Starts the processes of a sharded learner on other machines. It is passed in, since this package may not import
     # `distributed`.
     start_ranks: StartRanks | None = field(default=None, kw_only=True)
     step_index: int = field(default=0, init=False)

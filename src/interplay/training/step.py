@@ -318,7 +318,8 @@ def _refuse_gap(learner: Stepping, account: _Account, everyone: Sequence[Steppin
     if gap > limit:
         raise GuardError(
             f"policy '{learner.name}': engine and learner disagree by {gap:.2e} in log-prob, more than train.{key} "
-            f"({limit:g}); the samples were not drawn from these weights."
+            f"({limit:g}); the samples were not drawn from these weights, or rounding differs too much. See "
+            "docs/troubleshooting.md, or set dtype = 'float32'."
         )
     raise GuardError(
         f"policy '{learner.name}': at the first minibatch the ratio to the policy before the step is "
