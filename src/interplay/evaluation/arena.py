@@ -229,7 +229,7 @@ def sheets(standing: Standing) -> Iterator[Sheet]:
     else:
         two = len(standing.roles) == 2
         seats = "both seats" if two else "the row in one seat, each in turn, the column in all others, and the reverse"
-        score = "a win is 1, a draw ½" if two else "to earn more than the others' mean is 1, as much ½"
+        score = "a win is 1, a draw ½" if two else "1 for earning more than the mean of the others, ½ for as much"
         yield _cross("Mean score", standing.payoff, names, f"Of the row against the column: {score}; {seats}.")
         yield _cross("Mean reward", standing.reward, names, f"Of the row against the column; {seats}.")
     yield _habits_sheet(standing, names)
@@ -268,9 +268,9 @@ def _ratings(standing: Standing) -> Sheet:
     note = "Ratings are Bradley–Terry's on Elo's scale; intervals by drawing the tasks again."
     if exact:
         note += " Exploitability is exact: what best responses win in the mean of both seats; 0 is an equilibrium."
-        note += "".join(f" Not of {n}: {why}" for n, why in missing.items())
+        note += "".join(f" Not computed for {n}: {why}" for n, why in missing.items())
     elif len(whys) == 1:
-        note += f" No exploitability: {whys[0]}"
+        note += f" Exploitability was not computed: {whys[0]}"
     return Sheet("Ratings", head, rows, 1, note)
 
 
