@@ -72,7 +72,7 @@ class Overview:
         return out
 
     def measures(self) -> list[PageBlock]:
-        """Wins, preferences, success and regret with new partners; nothing where a study has not measured them."""
+        """Wins, preferences, success and regret with new partners; empty if a study has not measured them."""
 
         def cell(s: Results, arm: str) -> str:
             sources = [r.path for r in s.runs if r.arm == arm]
@@ -123,7 +123,7 @@ class Overview:
         return "The learner's gold came back to its level before a switch of partners after " + ", ".join(found) + "."
 
     def exploratory(self) -> list[PageBlock]:
-        """What nobody asked before the runs: what training brings, and what a learned judge costs."""
+        """Differences that were not fixed before the runs: what training brings, and what a learned judge costs."""
         rows = []
         for s in self.studies:
             test, gold = _one_test(s), s.about["gold"]
@@ -152,9 +152,9 @@ class Overview:
             counts = {
                 arm: fmean(r.data["counts"]["labels"] for r in s.runs if r.arm == arm)
                 for arm in s.arms
-                if arm != "judge-learns"  # there it is the question
+                if arm != "judge-learns"  # this arm studies the effect of more comparisons
             }
-            known = {arm: n for arm, n in counts.items() if n > 0}  # gold as the reward needs none
+            known = {arm: n for arm, n in counts.items() if n > 0}  # an arm with gold as its reward needs no labels
             if not known or max(known.values()) < 2 * min(known.values()):
                 continue
             listed = ", ".join(f"{a} {self.facts.say(round(n), ',', s.folder)}" for a, n in known.items())
