@@ -163,7 +163,9 @@ class EpisodeIndex:
                 return episode_json.to_json(*schema_0.from_json(row["episode"]))
             return row["episode"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-            raise InterplayError(f"'{self.path}' at byte {place.start} is no episode record ({error}).") from None
+            raise InterplayError(
+                f"'{self.path}' at byte {place.start} is no episode record ({error}); the file may be damaged."
+            ) from None
 
 
 def _places(line: bytes, start: int, number: int) -> Iterator[RecordPlace]:

@@ -86,7 +86,8 @@ def _parsed(text: str, section: JudgeSection) -> bool:
 
 
 def _flipped(answers: Sequence[Mapping[str, Any]]) -> bool | None:
-    """Whether the choice followed the place; None unless both orders were asked and answered. Votes are averaged."""
+    """Whether the judge preferred the same place in both orders; None unless both were asked and answered. Votes are
+    averaged."""
     means = []
     for swapped in (False, True):
         votes = [a["first"] for a in answers if a["swapped"] is swapped and a["first"] is not None]
