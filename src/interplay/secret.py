@@ -73,7 +73,7 @@ class Secret:
         return self._value.isascii() and self._value.isprintable() and " " not in self._value
 
     def hide(self, text: str) -> str:
-        """`text` without any eight or more characters of the key in a row, also where a server escaped them for JSON,
+        """`text` without any eight or more characters of the key in a row, even if a server escaped them for JSON,
         HTML, Python or a URL. A shorter key is hidden as a whole."""
         hidden = self._hidden(text, [(i, i + 1) for i in range(len(text))])
         for pattern in _ESCAPED:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Collect answers for, train, export, audit and serve judges.", no_args_is_help=True)
 console = Console()
 FolderArgument = Annotated[Path, typer.Argument(help="The folder of a reward model.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU if there is one.")]
 
 
 @app.command()
@@ -32,7 +32,7 @@ def collect(
     to: Annotated[Path, typer.Option(help="The file to write: JSON lines for judge train --kind verifier.")],
     role: Annotated[list[str] | None, typer.Option(help="Only the replies of this role; default all roles.")] = None,
 ) -> None:
-    """Write a run's answers to training tasks, each with whether it was right.
+    """Write a run's answers to training tasks to a file, and whether each of them was right.
 
     interplay judge collect runs/debate --label match --to answers.jsonl
     """
@@ -166,7 +166,7 @@ def audit(
     seed: Annotated[int, typer.Option()] = 0,
     device: Device = "auto",
 ) -> None:
-    """Measure what else than the quality of a reply influences a judge, and how often the judge agrees with people.
+    """Measure what influences a judge besides the quality of a reply, and how often the judge agrees with people.
 
     The exit code is 1 if the judge has a fault.
 

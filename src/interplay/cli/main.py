@@ -114,7 +114,7 @@ def demo(
 ) -> None:
     """Train a tiny model to play both sides of tic-tac-toe, on a CPU in minutes: recipes/tictactoe/demo.toml.
 
-    All recipes of the package are found by such names, in any folder.
+    Every recipe of the package can be named like this, from any folder.
     """
     from interplay.cli.train import train_recipe
 

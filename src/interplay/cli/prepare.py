@@ -37,7 +37,7 @@ def prepare(
         bool, typer.Option("--drop-overlap", help="Leave out training rows that overlap with held-out rows.")
     ] = False,
     holdout: Annotated[
-        float, typer.Option(help="Share of train that becomes validation where there is none.", min=0, max=0.5)
+        float, typer.Option(help="Share of train that becomes validation if the data has none.", min=0, max=0.5)
     ] = 0.05,
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Leave out rows whose gold answer fails its own checker.")
@@ -132,7 +132,7 @@ def _show(report: Preparation) -> None:
     if report.held_out:
         console.print(f"held out of the training rows: {report.held_out}", highlight=False)
     if report.unchecked:
-        console.print(f"{report.unchecked} gold answers were not checked, or could not be", highlight=False)
+        console.print(f"{report.unchecked} gold answers were not or could not be checked", highlight=False)
     for what, count in sorted(report.dropped.items()):
         if count:
             console.print(f"left out: {count} {what.replace('_', ' ')}", highlight=False)

@@ -51,7 +51,7 @@ class ServedTeam:
         self.models: Sequence[str] = options.roles
         self.embeddings = options.program.embeddings
         self.said = Conversations()
-        self.counts: Counter[tuple[str, str]] = Counter()  # by what is counted, and of which role
+        self.counts: Counter[tuple[str, str]] = Counter()  # by (what is counted, role)
         self._numbers = itertools.count()
 
     async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Future[None]) -> list[Reply]:

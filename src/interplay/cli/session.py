@@ -218,7 +218,7 @@ class Session:
                 self._say(hint)
         for stage, found in self.exploits.items():
             value, stray = found["eval/exploitability"], found["eval/stray"]
-            line = f"exploitability {stage}: {value:.3f} (replies off the list: {stray:.2%})"
+            line = f"exploitability {stage}: {value:.3f} (chance of an illegal reply: {stray:.2%})"
             self._say(line)
         used = flow(self.folder / "metrics.jsonl")
         if any(name.startswith(("stream/", "cluster/")) for name in used):
