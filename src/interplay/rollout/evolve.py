@@ -1,9 +1,9 @@
-"""Workflows that evolve: new candidates play against the best workflow so far, in rounds of successive halving.
+"""Workflows that evolve: new candidates are compared with the best workflow so far, in rounds of successive halving.
 
 A round plays the champion, the runner-up and new candidates on the same tasks of the validation split, with the current
-policies. After each look, the better half continues with twice as many tasks. The value of a workflow is its mean
-reward minus the price of its tokens. Champion and runner-up are played again in every round, on other tasks, because
-the skills of the policies change. Their earlier results count a little less each time (`fade`).
+policies. It has several looks: after each look, the better half continues with twice as many tasks. The value of a
+workflow is its mean reward minus the price of its tokens. Champion and runner-up are played again in every round, on
+other tasks, because the skills of the policies change. Their earlier results count a little less each time (`fade`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ PlayGraphs = Callable[[Sequence[Graph], Sequence[int]], Awaitable[Sequence[Seque
 
 @dataclass
 class Evolution:
-    """The search. `roles` are the roles that nodes may ask."""
+    """The search for better workflows. `roles` are the roles that the nodes of a workflow may ask."""
 
     section: EvolveSection
     start: Graph
@@ -114,7 +114,7 @@ class Evolution:
         known to be worse."""
         out = {d.key: d for d in (self.champion, self.runner_up, *map(Design, designs)) if d is not None}
         kept = len(out)
-        for near in (True, False):  # one motif away; if these are used up (or by chance), two
+        for near in (True, False):  # first candidates that differ by one motif (some by two), then all by two
             options = moves(self.champion, self.section, self.roles)
             rng.shuffle(options)
             for option in options:

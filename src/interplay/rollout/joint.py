@@ -33,8 +33,8 @@ class Valued:
 
 
 async def value_joint(d: Decision, joint: Mapping[Role, Turn], roles: Sequence[Role], path: tuple[int, ...]) -> Valued:
-    """Step a joint action on a fork, and value it for all roles; with a critic, only for `roles`. `path` tells the
-    playouts of this joint action from those of others."""
+    """Step a joint action on a fork, and value it for all roles; with a critic, only for `roles`. `path` distinguishes
+    the playouts of this joint action from those of others."""
     fork = d.env.fork()
     try:
         rewards = await step(fork, joint)
