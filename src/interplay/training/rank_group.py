@@ -140,7 +140,7 @@ class ChildRanks:
             self._children.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL))
             theirs.close()
             self._connections.append(ours)
-            with suppress(RankEnded):  # its answer is awaited, and that fails too
+            with suppress(RankEnded):  # waiting for its answer raises the same error
                 self.send(rank, "begin", (replace(setup, rank=rank, meeting=meeting),))
         self.pids = [child.pid for child in self._children]
 

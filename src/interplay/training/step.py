@@ -280,7 +280,7 @@ class _Spread:
         self._lengths, self._device = [len(s.action) for s in samples], device
 
     def __call__(self, values: Sequence[object]) -> Tensor:
-        # Repeated on the host: the device would have to be waited for, to know how many numbers there are.
+        # Repeated on the host. On the device, the host would have to wait to learn the size of the result.
         each = np.repeat(np.asarray(values), self._lengths)
         return torch.from_numpy(each.astype(np.float32) if each.dtype == np.float64 else each).to(self._device)
 
@@ -324,5 +324,6 @@ def _refuse_gap(learner: Stepping, account: _Account, everyone: Sequence[Steppin
     raise GuardError(
         f"policy '{learner.name}': at the first minibatch the ratio to the policy before the step is "
         f"{math.exp(stray):.4f}, but it should be 1, because no weight has changed yet; the limit is train.{key} "
-        f"({limit:g} in log-prob). Two passes over the same tokens disagree."
+        f"({limit:g} in log-prob). Two passes over the same tokens disagree; set dtype = 'float32', or raise the limit "
+        "if rounding explains the difference."
     )

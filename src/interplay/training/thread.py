@@ -27,7 +27,7 @@ class LearnerThread:
             work, done = job
             try:
                 done.set_result(work())
-            except BaseException as error:  # raised where the result is awaited
+            except BaseException as error:  # `do` raises it when the caller awaits the result
                 done.set_exception(error)
 
     async def do(self, work: Callable[[], T]) -> T:
