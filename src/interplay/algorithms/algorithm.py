@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from interplay.algorithms.losses import Outputs, Targets
 
 Continuation = Literal["none", "round", "playout", "critic"]
-PLAYED: tuple[Continuation, ...] = ("playout", "round")  # continuations that play on
+PLAYED: tuple[Continuation, ...] = ("playout", "round")  # continuations that are played
 Keep = Literal["greedy", "softmax", "uniform", "first"]
 Joint = Literal["first", "aligned", "crossed", "without", "coalitions"]
 # What `credit` needs: `values` of a critic at the end of each prompt, or of Env.state() (`central`), or at every token
