@@ -1,4 +1,4 @@
-"""Ray actors of one kind. A lost one is replaced by a new one, and what it was asked is asked again."""
+"""Ray actors of one kind. A lost actor is replaced by a new one, and its unfinished work is done again."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from interplay.seats import RunPlan
 from interplay.types import Episode, Level, Occupant, Reward, Role
 
 Entrant = Mapping[Role, Occupant]  # who sits in each role when this player has it
-Meeting = tuple[str, str, Role]  # one player, another, and the role that the one has; the other has all the rest
+Meeting = tuple[str, str, Role]  # two players, and the role of the first one; the second one has all other roles
 Scores = dict[str, list[float]]  # by task
 _PROBES = 32
 
@@ -42,7 +42,7 @@ class Habits:
     tokens: float  # per turn
     turns: float  # per game
     openings: int  # different first replies, by role
-    different: float  # different lines of its own, as a share of its games
+    different: float  # distinct sequences of its own replies, as a share of its games
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,8 @@ def _habits_sheet(standing: Standing, names: Sequence[str]) -> Sheet:
     head = ["player", "illegal", "stray", "tokens", "turns", "openings", "different"]
     note = (
         "Illegal: share of turns; stray: chance of an illegal reply, mean over all decisions of the game; tokens per "
-        "turn; turns per game; openings: different first replies; different: different lines, as a share of its games."
+        "turn; turns per game; openings: distinct first replies; different: distinct sequences of its replies, as a "
+        "share of its games."
     )
     empty = [] if any(row[2] for row in rows) else ["stray"]
     return Sheet("How they play", head, rows, 1, note, hide=empty)

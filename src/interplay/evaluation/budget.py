@@ -215,7 +215,8 @@ async def _spend(
                 break
             if purse.left == before:
                 raise InterplayError(
-                    f"{policy} played {task.id} without sampling a token, so there is no budget to match."
+                    f"{policy} played {task.id} without sampling a token, so there is no budget to match; remove "
+                    "'budget' from eval.ablations."
                 )
         field.done(games[0])
         return games

@@ -32,7 +32,7 @@ class ExperimentPace:
     """How many runs are done side by side, each on one thread, and after how many seconds nothing new is begun and
     runs stop at their next step. With `cells`, only the named STUDY/ARM are run: all seeds of the first group before
     those of the next group. With `go_on`, a run that fails is reported, and the others are still run. `interrupt`
-    tells whether a signal ended the experiment early."""
+    says whether a signal ended the experiment early."""
 
     jobs: int = 1
     seconds: float | None = None
@@ -142,7 +142,7 @@ def run_calls(calls: Sequence[StudyCall], pace: ExperimentPace, told: Callable[[
 def _side_by_side(agenda: Agenda, pace: ExperimentPace, until: float | None, told: Callable[[str], None]) -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    os.environ.setdefault("TQDM_DISABLE", "1")  # the processes would write bars of loaded and saved weights
+    os.environ.setdefault("TQDM_DISABLE", "1")  # else each process draws bars for loaded and saved weights
     running: set[Future[str]] = set()
     context = get_context("spawn")
     ending = context.Event()

@@ -110,7 +110,7 @@ class Overview:
         return [Paragraph(told + self._switches()), *tables]
 
     def _switches(self) -> str:
-        """After how many switches of partners the learner came back to where it was, in a sentence."""
+        """A sentence that says after how many switches of partners the learner's gold came back to its level."""
         found = []
         for s in self.studies:
             for arm in s.arms:
@@ -146,7 +146,7 @@ class Overview:
         return [Paragraph(told), TableBlock(("study", "difference of gold with new partners", "mean"), tuple(rows))]
 
     def labels(self) -> list[PageBlock]:
-        """A warning where the judges of a study's arms learned from very different numbers of comparisons."""
+        """A warning if the judges of a study's arms learned from very different numbers of comparisons."""
         out: list[PageBlock] = []
         for s in self.studies:
             counts = {

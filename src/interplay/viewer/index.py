@@ -78,7 +78,8 @@ class EpisodeIndex:
         return bool(self._head) and size > self._end and file.read(len(self._head)) != self._head
 
     def _complete(self, file: Any, size: int) -> bool:
-        """Whether a whole line is still unread. A line without its end is being written, or was left by a kill."""
+        """Whether a whole line is still unread. A line without its end is being written, or a killed process left
+        it."""
         file.seek(self._end)
         while block := file.read(min(1 << 20, size - file.tell())):
             if b"\n" in block:
@@ -137,7 +138,7 @@ class EpisodeIndex:
 
     def read(self, number: int) -> dict[str, Any]:
         """An episode as JSON data of the present schema. The latest few are kept, since a page asks about the turns of
-        one episode again and again; nobody may change them."""
+        one episode again and again. Callers must not change them."""
         if number not in self._latest:
             found = self._parsed(self.places[number])
             if self.places[number].size > _LARGE:
