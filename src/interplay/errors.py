@@ -37,8 +37,8 @@ class EngineError(InterplayError):
 
 
 class EngineLost(EngineError):
-    """An engine's process has ended, or was given up after a failed update. A run can go on from its checkpoint, with a
-    new engine."""
+    """An engine's process has ended, or it cannot be used any more after a failed update. A run can go on from its
+    checkpoint, with a new engine."""
 
 
 class ToolError(InterplayError):

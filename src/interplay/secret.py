@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from interplay.errors import ConfigError
 
 _SHORTEST = 8  # this many characters of a key in a row are hidden; fewer could be part of any text
-_WHOLE = 16  # a key of this many characters stands in no other text by chance
+_WHOLE = 16  # a key with this many characters does not occur in other text by chance
 _INSTEAD = "[key]"
-_ESCAPED = [  # in a URL, in JSON and Python, in HTML
+_ESCAPED = [  # escaped characters: in a URL, in JSON and Python, in HTML
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"%[0-9a-f]{2}",
@@ -73,7 +73,7 @@ class Secret:
         return self._value.isascii() and self._value.isprintable() and " " not in self._value
 
     def hide(self, text: str) -> str:
-        """`text` without any eight or more characters of the key in a row, also where a server escaped them for JSON,
+        """`text` without any eight or more characters of the key in a row, even if a server escaped them for JSON,
         HTML, Python or a URL. A shorter key is hidden as a whole."""
         hidden = self._hidden(text, [(i, i + 1) for i in range(len(text))])
         for pattern in _ESCAPED:
@@ -91,19 +91,20 @@ class Secret:
         return "".join(shown)
 
     def _hidden(self, read: str, spans: list[tuple[int, int]]) -> set[int]:
-        """The places in a text that hold the key; `spans` says where each character of `read` is in it."""
+        """The positions in a text that belong to the key. `read` is the text with its escapes replaced, and `spans`
+        says where each character of `read` is in the text."""
         starts = [i for i in range(len(read)) if read[i : i + self._width] in self._parts]
         return {k for i in starts for span in spans[i : i + self._width] for k in range(*span)}
 
     def is_in(self, text: str) -> bool:
-        """Whether a text holds the whole key. A short key may stand in any text, so it is not looked for."""
+        """Whether a text contains the whole key. A short key may occur in any text by chance, so it is not searched."""
         return len(self._value) >= _WHOLE and self._value in text
 
 
 def _character(escaped: str) -> str:
     """The character that an escape stands for."""
     if escaped[0] == "&":
-        return html.unescape(escaped) or "\0"  # some numbers stand for nothing
+        return html.unescape(escaped) or "\0"  # some numbers stand for no character
     return chr(int(escaped.lstrip("%\\uUxX"), 16)) if escaped[0] == "%" or escaped[1] in "uUxX" else escaped[1]
 
 
@@ -114,7 +115,7 @@ def read_key(variable: str, whose: str) -> Secret:
     if not secret.fits_a_header:
         raise ConfigError(
             f"the key of {whose} in the environment variable {variable} cannot be sent in an HTTP header; expected "
-            "ASCII characters without spaces or line breaks."
+            "ASCII characters without spaces or line breaks. Set the variable again."
         )
     return secret
 

@@ -444,7 +444,7 @@ def test_the_name_of_an_environment_is_recipe_enough() -> None:
     typed = "I like hats. \\\noffer 1 0 0\n"
     result = call("play", "negotiation", "env.turns=2", stdin=typed + "accept\n")
     assert result.exit_code == 0 and "You are p0; p1 is bot:solver." in result.output
-    assert "a line that ends in \\ goes on" in result.output
+    assert "end a line with \\ to go on" in result.output
     assert "I like hats." in result.output.split("p1 (bot:solver)")[1]
     result = call("play", "kuhn", "--seat", "p1", "--seed", "3", stdin="BET\nbet\n")
     assert result.exit_code == 0 and "p0 is bot:equilibrium" in result.output

@@ -122,7 +122,7 @@ def test_a_signal_ends_the_whole_experiment_and_not_only_the_run_it_is_at(tmp_pa
         finally:
             experiment.kill()
     assert experiment.returncode == 75, said
-    assert said.count(": interrupted at step") == jobs and f"interrupted; what was finished is in {out}" in said
+    assert said.count(": interrupted at step") == jobs and f"interrupted; finished work is kept in {out}" in said
     assert len(list(out.glob("*/*/seed-*"))) == jobs  # no other run was begun
     assert not list(out.glob("*/*/*/test.json")) and len(list(out.glob("*/*/*/checkpoints/*"))) >= jobs
 

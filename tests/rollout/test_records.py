@@ -173,7 +173,7 @@ def test_a_damaged_line_is_named(file: Path, episodes: list[Episode], damage: An
     file.write_text(f"{first}\n{damage(second)}\n")
     found = read(file)
     assert next(found).episode == episodes[0]
-    with pytest.raises(InterplayError, match=r"episodes\.jsonl line 2 is not an episode record \(.*\)\.") as caught:
+    with pytest.raises(InterplayError, match=r"episodes\.jsonl line 2 is not an episode record \(.*\); ") as caught:
         next(found)
     assert type(caught.value) is InterplayError
 

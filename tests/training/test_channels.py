@@ -147,7 +147,7 @@ def test_what_a_channel_cannot_join_is_refused_in_one_sentence(change: str, sent
 
 def test_a_channel_and_older_weights_are_refused() -> None:
     stale = ["stream.max_staleness=1", "algorithm.correction=tis"]
-    with pytest.raises(ConfigError, match="lets the channel change under a prompt: set 0"):
+    with pytest.raises(ConfigError, match="lets a channel change while its prompt is used: set 0"):
         resolve(parse(GAME, stale))
     bot = ["seats.sender=bot:random", "eval.opponents=['speaker']"]
     with pytest.raises(ConfigError, match=r"seats\.sender is 'bot:random'; expected a policy with its weights here"):

@@ -225,7 +225,7 @@ def test_promise_2_a_log_prob_that_is_not_a_number_is_no_small_gap(make_tiny: Ma
 def test_samples_of_different_temperatures_are_refused(make_tiny: MakeTiny) -> None:
     examples = examples_of()
     examples[0] = resampled(examples[0], temperature=0.5)
-    with pytest.raises(GuardError, match=r"temperatures, \[0.5, 1.0\]; expected a single one"):
+    with pytest.raises(GuardError, match=r"temperatures, \[0.5, 1.0\]; expected the same"):
         learner(make_tiny(0)).step(examples, Objective(ppo))
 
 

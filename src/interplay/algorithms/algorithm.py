@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from interplay.algorithms.losses import Outputs, Targets
 
 Continuation = Literal["none", "round", "playout", "critic"]
-PLAYED: tuple[Continuation, ...] = ("playout", "round")  # continuations that play on
+PLAYED: tuple[Continuation, ...] = ("playout", "round")  # continuations that are played
 Keep = Literal["greedy", "softmax", "uniform", "first"]
 Joint = Literal["first", "aligned", "crossed", "without", "coalitions"]
 # What `credit` needs: `values` of a critic at the end of each prompt, or of Env.state() (`central`), or at every token
@@ -102,8 +102,8 @@ class LossSettings(Section):
         description="the surrogate loss: clip uses the ratio of each token, gspo that of each turn, cispo clips the "
         "weight",
     )
-    clip_low: float = Field(0.2, gt=0)
-    clip_high: float = Field(0.2, gt=0)
+    clip_low: float = Field(0.2, gt=0, description="the ratio is clipped below 1 minus this")
+    clip_high: float = Field(0.2, gt=0, description="the ratio is clipped above 1 plus this")
     dual_clip: float | None = Field(
         None, gt=1, description="limits the loss of bad actions that became likely (dual clip); 3 is usual"
     )
@@ -127,8 +127,8 @@ class LossSettings(Section):
     kl_reward: float = Field(
         0.0,
         ge=0,
-        description="the same pull as a reward: the k1 estimate of the KL of each turn, or of each token in PPO by "
-        "token",
+        description="weight of the KL divergence from the reference policy as a negative reward: its k1 estimate for "
+        'each turn, or for each token in PPO with level = "token"',
     )
     correction: Literal["none", "tis", "icepop"] = Field(
         "none", description="correction for engines whose numerics differ from the learner's, or for stale tokens"
@@ -166,7 +166,7 @@ class CriticSettings(Section):
 
     base: str | None = Field(None, description="the model of the critic; default: the policy's base")
     adapter: AdapterSection | None = Field(None, description="train this adapter instead of all weights of the base")
-    lr: float = Field(1e-5, gt=0)
+    lr: float = Field(1e-5, gt=0, description="learning rate of the critic")
     warmup: int = Field(0, ge=0, description="steps in which only the critic is trained")
     clip: float | None = Field(None, gt=0, description="how far a value may move from its old estimate in one step")
     normalise: bool = Field(

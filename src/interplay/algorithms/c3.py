@@ -19,7 +19,7 @@ from interplay.algorithms.compare import CompareReplies, ReplySettings
 
 
 class C3Settings(ReplySettings):
-    playouts: int = Field(2, ge=1, description="leaves per version")
+    playouts: int = Field(2, ge=1, description="playouts of each reply")
 
 
 @register("c3")

@@ -18,8 +18,8 @@ from interplay.algorithms.grpo import GRPO, GRPOSettings
 
 class CISPOSettings(GRPOSettings):
     loss: Literal["clip", "gspo", "cispo"] = "cispo"
-    clip_low: float = Field(1.0, gt=0)
-    clip_high: float = Field(5.0, gt=0)
+    clip_low: float = Field(1.0, gt=0, description="the weight of a token is clipped below 1 minus this")
+    clip_high: float = Field(5.0, gt=0, description="the weight of a token is clipped above 1 plus this")
     average: Literal["token", "turn"] | int = "token"
 
 

@@ -43,7 +43,9 @@ class ReplySettings(TreeSettings):
 
 
 class KeepSettings(ReplySettings):
-    keep: Keep = Field("greedy", description="which reply the episode continues with, by its return")
+    keep: Keep = Field(
+        "greedy", description="how the reply that the episode continues with is chosen; greedy and softmax use returns"
+    )
     keep_temperature: float = Field(1.0, gt=0, description="temperature of the softmax over returns")
 
 

@@ -77,7 +77,10 @@ def beyond(
 def candidate_return(turn: Turn, weights: RewardSection) -> float:
     """What a candidate of a tree earned on its own fork. What the played line earned later does not count."""
     if turn.outlook is None:
-        raise GuardError(f"candidate {turn.id} has no return, because it was never scored on a fork.")
+        raise GuardError(
+            f"candidate {turn.id} has no return, because it was never scored on a fork; expected only turns that "
+            "credit.candidates lists."
+        )
     return mix(turn.outlook.rewards, turn.role, weights)
 
 
@@ -125,9 +128,15 @@ def groups(turns: Iterable[Turn], grouping: tuple[str, ...]) -> list[list[Turn]]
     same_prompt = "decision" in grouping or "prompt" in grouping
     for key, members in by_key.items():
         if same_prompt and len({t.keys.prompt for t in members}) > 1:
-            raise GuardError(f"the group {dict(zip(grouping, key, strict=True))} holds different prompts.")
+            raise GuardError(
+                f"the group {dict(zip(grouping, key, strict=True))} holds different prompts; expected a grouping with "
+                "'prompt', or with 'episode' and 'decision'."
+            )
         if len({(t.keys.task, t.keys.role) for t in members}) > 1:
-            raise GuardError(f"the group {dict(zip(grouping, key, strict=True))} mixes tasks or roles.")
+            raise GuardError(
+                f"the group {dict(zip(grouping, key, strict=True))} mixes tasks or roles; expected 'role', and 'task' "
+                "or 'episode', in the grouping."
+            )
     return list(by_key.values())
 
 
@@ -235,7 +244,7 @@ def drift(turn: Turn, given: Credit) -> float:
 
 
 def token_drifts(sample: Sample, given: Credit) -> list[float]:
-    """log π − log ref of each token; 0 where there is no reference."""
+    """log π − log ref of each token; 0 if there is no reference."""
     reference = given.reference.get(sample.id, sample.logprobs)
     return [mine - theirs for mine, theirs in zip(sample.logprobs, reference, strict=True)]
 

@@ -1,4 +1,4 @@
-"""A composition spelled out by hand: a sampling plan, a grouping, a credit rule, and a loss.
+"""An algorithm that a recipe composes of a sampling plan, a grouping, a credit rule, and a loss.
 
     [algorithm]
     name = "custom"
@@ -9,13 +9,13 @@
 
 The plans are: `independent` episodes; a `tree`, which draws several replies to every prompt and continues with one of
 them; `crossed`, a tree that also scores every combination of replies of the roles that act at once; and `replay`, which
-plays on with the policy's own first reply, and draws each decision again and plays it to the end.
+continues with the policy's first reply, and also draws other replies at each decision and plays them to the end.
 
 The grouping lists some of the keys that every turn has: task, replica, episode, decision (the turn), role, phase, tool
 (the tool call) and prompt. With independent episodes, the value of a turn is the return of its episode. If the grouping
-looks inside the episode (decision, phase, tool or prompt), it is the return after the turn. With the other plans, the
-value of a turn is the return of the candidate. A turn is never compared with another decision of its own episode,
-because its action influenced the return of that decision.
+has a key that differs within an episode (decision, phase, tool or prompt), it is the return from this turn on. With the
+other plans, the value of a turn is the return of the candidate. A turn is never compared with another decision of its
+own episode, because its action influenced the return of that decision.
 
 Named algorithms are special cases: this recipe is C3 with CISPO's loss. A composition that cannot work is refused, and
 the error says why.

@@ -23,7 +23,7 @@ from interplay.types import Credit, Episode, Status, Turn
 
 
 class DAPOSettings(GRPOSettings):
-    clip_high: float = Field(0.28, gt=0)
+    clip_high: float = Field(0.28, gt=0, description="the ratio is clipped above 1 plus this")
     average: Literal["token", "turn"] | int = "token"
     resample: int = Field(
         3,

@@ -34,7 +34,7 @@ Judged = tuple[float, Sequence[float]]  # the value of a reply, and of each alte
 
 class FittedSettings(EpisodeSettings):
     warmup: int = Field(
-        20, ge=0, description="training steps in which only the networks are trained, the first part of ε-greedy"
+        20, ge=0, description="training steps at the start in which only these networks are trained, not the policies"
     )
     lr: float = Field(5e-3, gt=0, description="learning rate of the networks")
     replay: int = Field(512, ge=1, description="how many episodes are remembered")

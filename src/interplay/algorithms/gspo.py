@@ -18,8 +18,8 @@ from interplay.algorithms.grpo import GRPO, GRPOSettings
 
 class GSPOSettings(GRPOSettings):
     loss: Literal["clip", "gspo", "cispo"] = "gspo"
-    clip_low: float = Field(3e-4, gt=0)
-    clip_high: float = Field(4e-4, gt=0)
+    clip_low: float = Field(3e-4, gt=0, description="the ratio of a reply is clipped below 1 minus this")
+    clip_high: float = Field(4e-4, gt=0, description="the ratio of a reply is clipped above 1 plus this")
 
 
 @register("gspo")

@@ -6,10 +6,10 @@ mean over the group's episodes at the same turn of the same role. V contains the
 the environment. Process rewards (a format penalty, an illegal reply) belong to one agent and are added only to the R of
 this agent.
 
-`influence` adds a reward. An agent earns it if a right peer corrected it and if it corrected a wrong peer. An agent
-pays it if a peer misled it and if it misled a peer. Helping never lowers the reward and misleading never raises it (the
-released code has the opposite sign). GRPO rewards an agent only for its own return, so no agent learns to convince
-others.
+`persuaded` and `persuading` add rewards. An agent earns `persuaded` if a right peer corrected it, and `persuading` if
+it corrected a wrong peer. It pays `persuaded` if a peer misled it, and `persuading` if it misled a peer. Helping never
+lowers the reward and misleading never raises it (the released code has the opposite sign). GRPO rewards an agent only
+for its own return, so no agent learns to convince others.
 """
 
 from __future__ import annotations

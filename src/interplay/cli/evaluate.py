@@ -41,7 +41,7 @@ def with_evolved(path: str, plan: RunPlan, folder: Path | None) -> RunPlan:
 
 
 def trained_judges(path: str, plan: RunPlan, folder: Path | None) -> Judges:
-    """The judges of a run. Those that learned in it are of the same checkpoint as the policies."""
+    """The judges of a run. Judges that learned in it have the weights of the same checkpoint as the policies."""
     from interplay.training.judges import Judges
 
     judges = Judges(plan)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def experiment(console: Console, given: Sequence[str], out: Path, seeds: int | None, pace: ExperimentPace) -> None:
-    """Run the studies; what is done already is not done again."""
+    """Run the studies. Runs and tests that are already finished are not repeated."""
     from interplay.cli.quiet import quiet_libraries
     from interplay.publishing.agenda import run_studies
     from interplay.publishing.results import Results, holm, tested_runs
@@ -30,7 +30,7 @@ def experiment(console: Console, given: Sequence[str], out: Path, seeds: int | N
     tell = lambda line: console.print(line, highlight=False, soft_wrap=True)  # noqa: E731
     folders = [out / s.section.name for s in run_studies(files, out, changes, seeds, pace, tell)]
     if pace.interrupt.asked:
-        tell(f"interrupted; what was finished is in {out}, and the same command goes on with the rest.")
+        tell(f"interrupted; finished work is kept in {out}, and the same command continues from there.")
         raise typer.Exit(STOPPED)
     found = [Results.read(folder) for folder in folders if tested_runs(folder)]
     for contrast in holm([c for results in found for c in results.contrasts()]):

@@ -30,7 +30,7 @@ class ExportRequest:
 def export_run(console: Console, path: str, wanted: ExportRequest) -> None:
     """Writes a policy to a folder, sends it to the hub, or both."""
     if wanted.to is None and wanted.push is None:
-        raise ConfigError("nothing says where the policy goes; expected --to FOLDER, --push OWNER/NAME, or both.")
+        raise ConfigError("neither --to nor --push is given; expected --to FOLDER, --push OWNER/NAME, or both.")
     with tempfile.TemporaryDirectory(prefix="interplay-") as scratch:
         to = wanted.to or Path(scratch) / "model"
         said = _write(path, to, wanted)
@@ -80,7 +80,7 @@ def _push(folder: Path, repo: str, public: bool) -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
-    # The base class of all errors of the hub's HTTP client, which is another library in other versions of the hub's.
+    # The base class of all errors of the HTTP client. Which client library it is depends on huggingface_hub's version.
     named = (kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
     lost: tuple[type[Exception], ...] = (OSError, *(kind for kind in named if issubclass(kind, Exception)))
     api = HfApi()

@@ -1,5 +1,5 @@
-"""`interplay judge collect|train|export|audit|serve`: labelled answers from a run, reward models from files and from
-runs, what a judge looks at, and a reward server."""
+"""`interplay judge collect|train|export|audit|serve`: collect labelled answers from a run, train a reward model, export
+one from a run, audit a judge, and serve a reward model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Collect answers for, train, export, audit and serve judges.", no_args_is_help=True)
 console = Console()
 FolderArgument = Annotated[Path, typer.Argument(help="The folder of a reward model.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU if there is one.")]
 
 
 @app.command()
@@ -30,9 +30,9 @@ def collect(
     run: Annotated[Path, typer.Argument(help="The folder of a run with recorded episodes.")],
     label: Annotated[str, typer.Option(help="The component of the reward that says whether a reply is right.")],
     to: Annotated[Path, typer.Option(help="The file to write: JSON lines for judge train --kind verifier.")],
-    role: Annotated[list[str] | None, typer.Option(help="Whose replies; default everybody's.")] = None,
+    role: Annotated[list[str] | None, typer.Option(help="Only the replies of this role; default all roles.")] = None,
 ) -> None:
-    """Write a run's answers to training tasks, each with whether it was right.
+    """Write a run's answers to training tasks to a file, and whether each of them was right.
 
     interplay judge collect runs/debate --label match --to answers.jsonl
     """
@@ -59,7 +59,7 @@ def train(
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 2e-5,
     rank: Annotated[int, typer.Option(help="Train a LoRA adapter of this rank; 0 trains all weights.", min=0)] = 0,
     balance: Annotated[str, typer.Option(help="verifier: question, class or none.")] = "question",
-    holdout: Annotated[float, typer.Option(help="Share of the questions that is only tested on.")] = 0.2,
+    holdout: Annotated[float, typer.Option(help="Share of the questions that is used for testing only.")] = 0.2,
     seed: Annotated[int, typer.Option()] = 0,
     device: Device = "auto",
 ) -> None:
@@ -97,7 +97,7 @@ def train(
 
 
 def _fitted(model: RewardModel, rows: Split, how: Fitting, balance: Any) -> tuple[str, Any]:
-    """Train and test; a line about it, and the numbers."""
+    """Train and test the model. Returns a line for the user, and the numbers."""
     from interplay.training.rater import fit_answers, fit_pairs, tested, verified
 
     if model.kind == "verifier":
@@ -161,12 +161,14 @@ def _refuse_full(folder: Path) -> None:
 def audit(
     who: Annotated[str, typer.Argument(help="A reward model's folder, or a model that speaks (tiny, smollm2, …).")],
     data: Annotated[Path, typer.Argument(help="Comparisons, such as mt_bench's human_pairs.json.")],
-    most: Annotated[int, typer.Option(help="Pairs that are asked about.", min=2)] = 200,
+    most: Annotated[int, typer.Option(help="The largest number of pairs to ask about.", min=2)] = 200,
     out: Annotated[Path | None, typer.Option(help="Also write the findings as JSON.")] = None,
     seed: Annotated[int, typer.Option()] = 0,
     device: Device = "auto",
 ) -> None:
-    """What a judge looks at besides the reply, and how it agrees with people. Exit code 1 where a fault is named.
+    """Measure what influences a judge besides the quality of a reply, and how often the judge agrees with people.
+
+    The exit code is 1 if the judge has a fault.
 
     interplay judge audit judges/taste human_pairs.json
     """
@@ -205,7 +207,7 @@ def serve(
     key_variable: Annotated[
         str, typer.Option(help="Environment variable with the bearer token that requests need.")
     ] = "INTERPLAY_REWARD_KEY",
-    batch: Annotated[int, typer.Option(help="Most replies scored together.", min=1)] = 256,
+    batch: Annotated[int, typer.Option(help="The largest number of replies scored together.", min=1)] = 256,
     device: Device = "auto",
 ) -> None:
     """Serve a reward model over HTTP: POST /score, GET /health. A recipe names it: who = "http://127.0.0.1:8700".
@@ -244,7 +246,7 @@ def _load(folder: Path, device: str) -> RewardModel:
 
 
 def _judge(who: str, device: str, seed: int) -> Any:
-    """A judge of pairs, one verdict for each, in the order it is shown."""
+    """A function that takes pairs and returns the judge's verdict on each, in the order in which the pair is shown."""
     from functools import partial
 
     from interplay.training.rater import model_verdicts, spoken_verdicts

@@ -28,7 +28,7 @@ class KeyedCommand(TyperCommand):
 
 
 def _keys(name: str) -> list[str]:
-    """The keys of a recipe that end with a name, or are it: `lr` gives train.lr and others."""
+    """The keys of a recipe whose last part is a name: `lr` gives train.lr and others."""
     from interplay.config import Recipe
 
     found = [] if name not in Recipe.model_fields else [name]

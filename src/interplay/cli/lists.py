@@ -78,7 +78,7 @@ def algorithms(name: Annotated[str | None, typer.Argument(help="Show one algorit
 
 @app.command(rich_help_panel=PANEL)
 def keys(
-    section: Annotated[str | None, typer.Argument(help="Show one section's, such as train.")] = None,
+    section: Annotated[str | None, typer.Argument(help="Show only this section, such as train.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/recipe.md has them.")] = False,
 ) -> None:
     """List every key of a recipe, with its default and what it does."""

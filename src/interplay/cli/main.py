@@ -114,7 +114,7 @@ def demo(
 ) -> None:
     """Train a tiny model to play both sides of tic-tac-toe, on a CPU in minutes: recipes/tictactoe/demo.toml.
 
-    All recipes of the package are found by such names, in any folder.
+    Every recipe of the package can be named like this, from any folder.
     """
     from interplay.cli.train import train_recipe
 
@@ -137,9 +137,10 @@ def evaluate(
 
     interplay eval runs/demo eval.games=1000 'eval.opponents=["bot:minimax"]'
 
-    Writes eval.html, eval.md and eval.json. Killed and called again, it goes on where it stopped. For pass@k set
-    eval.samples, for more seeds eval.seeds=[0,1,2]; eval.ablations=["budget","without","swap","mute"] adds one agent
-    at the team's budget, each agent replaced in turn, policies in each other's roles, and each channel muted in turn.
+    Writes eval.html, eval.md and eval.json. If it was killed, the same command continues where it stopped. For pass@k
+    set eval.samples, for more seeds eval.seeds=[0,1,2]. eval.ablations=["budget","without","swap","mute"] also measures
+    one agent at the team's budget, each agent replaced in turn, policies in each other's roles, and each channel muted
+    in turn.
     """
     from interplay.cli.evaluate import evaluate_run
 
@@ -208,7 +209,7 @@ def serve(
     port: Annotated[int, typer.Option(help="The port; 0 takes any free one.", min=0, max=65535)] = 8000,
     checkpoint: Annotated[Path | None, typer.Option(help="A checkpoint folder; default the newest of the run.")] = None,
 ) -> None:
-    """Put a trained team behind an OpenAI-compatible server: the same one that its program was trained with.
+    """Serve a trained team with an OpenAI-compatible API, through the same server that its program was trained with.
 
     interplay serve runs/planner-solver --port 8000
 
@@ -256,7 +257,7 @@ def check(
 ) -> None:
     """Run the conformance suite on an environment: determinism, forks, endings, hidden information, rewards.
 
-    Of an outside program (or a recipe with one) it runs a few tasks twice with the same replies, prints the first
+    For an outside program (or a recipe with one), it runs a few tasks twice with the same replies. It prints the first
     difference, and how much of its history a model would recognise.
     """
     from interplay.config import parse_options

@@ -44,7 +44,7 @@ def new(
     name: Annotated[str, typer.Argument(help="Its name: small letters, digits and _.")],
     to: Annotated[Path, typer.Option(help="The folder to write to.")] = Path(),
 ) -> None:
-    """Write a working example of an environment, algorithm or recipe for you to change, with a test and a recipe.
+    """Write a working environment or algorithm, with a test and a recipe, or only a recipe, for you to change.
 
     interplay new env my_game
     """

@@ -89,7 +89,7 @@ def _ask(console: Console, observation: Observation, limits: ToolSection) -> str
         console.print(message.content, highlight=False, markup=False, style="dim" if message.role == "system" else None)
         show(console, message.media)
     if not observation.legal:
-        console.print("(a line that ends in \\ goes on in the next)", highlight=False, markup=False, style="dim")
+        console.print("(end a line with \\ to go on in the next one)", highlight=False, markup=False, style="dim")
     if left:
         console.print(describe(observation.tools), highlight=False, markup=False, style="dim")
     while True:

@@ -1,4 +1,4 @@
-"""`interplay prepare`: makes a folder of rows that tasks can rely on, or lists the data sets that it knows."""
+"""`interplay prepare`: makes a folder of checked rows from a data set, or lists the data sets that it knows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def prepare(
         bool, typer.Option("--drop-overlap", help="Leave out training rows that overlap with held-out rows.")
     ] = False,
     holdout: Annotated[
-        float, typer.Option(help="Share of train that becomes validation where there is none.", min=0, max=0.5)
+        float, typer.Option(help="Share of train that becomes validation if the data has none.", min=0, max=0.5)
     ] = 0.05,
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Leave out rows whose gold answer fails its own checker.")
@@ -91,7 +91,8 @@ def own_rows(
     if not is_file and not name.startswith(HUB):
         if question or answer or media:
             raise ConfigError(
-                f"--question, --answer and --media are for your own rows, but '{name}' is a format with columns."
+                f"--question, --answer and --media are for your own rows, but '{name}' is a format with known columns; "
+                "leave them out."
             )
         return OwnRows(source, name.rpartition(":")[2], None)
     if is_file and not file.exists():
@@ -102,7 +103,7 @@ def own_rows(
         )
     columns = Columns(question, answer, compare, media)
     if is_file and source is not None:
-        raise ConfigError(f"--from is '{source}', but '{name}' is a file already; expected one of them.")
+        raise ConfigError(f"--from is '{source}', but '{name}' already names a file; expected only one of them.")
     folder = name.removeprefix(HUB).replace("/", "-").replace(":", "-") if not is_file else file.name.split(".")[0]
     return OwnRows(file if is_file else None, folder, columns)
 
@@ -131,7 +132,7 @@ def _show(report: Preparation) -> None:
     if report.held_out:
         console.print(f"held out of the training rows: {report.held_out}", highlight=False)
     if report.unchecked:
-        console.print(f"{report.unchecked} gold answers were not checked, or could not be", highlight=False)
+        console.print(f"{report.unchecked} gold answers were not or could not be checked", highlight=False)
     for what, count in sorted(report.dropped.items()):
         if count:
             console.print(f"left out: {count} {what.replace('_', ' ')}", highlight=False)

@@ -1,4 +1,4 @@
-"""Progress of a long command: a bar on a terminal, plain lines where the output is a file or a pipe."""
+"""Progress of a long command: a bar on a terminal, or plain lines if the output is a file or a pipe."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Reporter(Protocol):
     ) -> None: ...
 
     def stage(self, name: str, done: int = 0, of: int | None = None, info: str = "", each: bool = False) -> None:
-        """Starts a new stage. `done` parts of it are finished already. With `each`, every part gets a line of its own
-        where lines are printed."""
+        """Starts a new stage. `done` parts of it are finished already. With `each`, every part gets a line of its own,
+        if lines are printed and not a bar."""
 
     def advance(self, done: int, of: int, info: str) -> None:
         """Shows that `done` parts of the current stage are finished."""

@@ -22,10 +22,11 @@ def quiet_libraries() -> None:
 
 
 def _load() -> None:
-    """Import both libraries. What they make lives as long as the process. The garbage collector searched through it
-    again and again, which took a seventh of the time; now it rarely does so here, and not at all later."""
+    """Import both libraries. The objects that they create live as long as the process, and searching through them again
+    and again took the garbage collector a seventh of the time. So it rarely runs during the import, and later it skips
+    these objects."""
     if sys.stderr.isatty():
-        # The first output comes after this, so a person would wait for ten seconds without knowing why.
+        # Nothing is printed before the import ends, so a person would wait for ten seconds without knowing why.
         sys.stderr.write("loading PyTorch and Transformers, which takes some seconds …\n")
     with rare_collections:
         importlib.import_module("transformers.models.auto.modeling_auto")  # this also imports torch

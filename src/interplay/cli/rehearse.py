@@ -93,7 +93,8 @@ def _shorter(recipe: Recipe) -> list[str]:
 
 
 def _steps(recipe: Recipe, last: Mapping[str, float]) -> int:
-    """The steps of a run. A budget of tokens ends it earlier, if the tokens of a step stay as they are."""
+    """The number of steps of a run. A budget of tokens ends it earlier; this assumes that later steps use as many
+    tokens as those of the rehearsal."""
     train = recipe.train
     if not train.budget_tokens:
         return train.steps

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 KEY = "INTERPLAY_SERVE_KEY"
 REMEMBERED = 512  # replies of a role that are recognised when they come back
-PATIENCE = 30.0  # seconds that calls in flight have when the server is told to stop
+PATIENCE = 30.0  # seconds that calls in flight have to end after the server is told to stop
 
 
 class ServedTeam:
@@ -51,7 +51,7 @@ class ServedTeam:
         self.models: Sequence[str] = options.roles
         self.embeddings = options.program.embeddings
         self.said = Conversations()
-        self.counts: Counter[tuple[str, str]] = Counter()  # by what is counted, and of which role
+        self.counts: Counter[tuple[str, str]] = Counter()  # by (what is counted, role)
         self._numbers = itertools.count()
 
     async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Future[None]) -> list[Reply]:
@@ -78,7 +78,7 @@ class ServedTeam:
         return [Reply.of(turn) for turn in turns]
 
     def _agent(self, role: str) -> Agent:
-        """Its memory begins again when it is full."""
+        """The agent of a role. If its memory is full, it gets a new, empty one."""
         from interplay.agents.memory import Memory
         from interplay.agents.model import ModelAgent
 
@@ -88,7 +88,7 @@ class ServedTeam:
         return agent
 
     def metrics(self, busy: int) -> str:
-        """In the text format of Prometheus."""
+        """The counts in the text format of Prometheus."""
         lines = [f"interplay_requests_in_flight {busy}"]
         for (what, role), value in sorted(self.counts.items()):
             lines.append(f'interplay_{what}_total{{role="{role}"}} {value}')
@@ -96,7 +96,7 @@ class ServedTeam:
 
 
 class TeamServer:
-    """`team` on a port, behind `key`."""
+    """Serves `team` on a port, to callers that send `key`."""
 
     def __init__(self, team: ServedTeam, key: str, host: str, port: int) -> None:
         self.team, self.key = team, key
@@ -114,7 +114,7 @@ class TeamServer:
         return await self._router(request)
 
     async def run(self, ready: asyncio.Event, stop: asyncio.Event) -> None:
-        """Until `stop`; then calls in flight have a while to end."""
+        """Serve until `stop` is set; then calls in flight have `PATIENCE` seconds to end."""
         census().deterministic = False
         await self.http.start()
         ready.set()
@@ -126,8 +126,8 @@ def serve_run(console: Console, path: str, host: str, port: int, folder: Path | 
     plan = resolve(load(path, []), training=False)
     if plan.recipe.channels:
         raise ConfigError(
-            f"channels.{next(iter(plan.recipe.channels))} joins the agents of this run, and a served agent gets "
-            "messages alone; expected a run without [channels], or interplay eval and interplay play."
+            f"channels.{next(iter(plan.recipe.channels))} joins the agents of this run, but a served agent gets only "
+            "messages; expected a run without [channels]. interplay eval and interplay play work with channels."
         )
     from interplay.cli.evaluate import newest
     from interplay.cli.quiet import quiet_libraries
@@ -171,7 +171,7 @@ def serve_run(console: Console, path: str, host: str, port: int, folder: Path | 
 
 
 def _options(plan: RunPlan, roles: Sequence[str]) -> OutsideOptions:
-    """The recipe's, where its environment is a program; else a role is known by its name."""
+    """The options of the recipe's program. If the environment is no program, a request names its role as the model."""
     if plan.recipe.env.name == "program":
         found = OutsideOptions.model_validate(plan.recipe.env.options)
         route = {role: how for role, how in found.route.items() if role in roles}

@@ -38,7 +38,7 @@ log = logging.getLogger("interplay")
 class Session:
     def __init__(self, console: Console, plan: RunPlan, folder: Path, interrupt: Interrupt | None = None) -> None:
         self.console, self.plan, self.recipe, self.folder = console, plan, plan.recipe, folder
-        self.interrupt = interrupt or Interrupt()  # also of trainers that take over after a lost process
+        self.interrupt = interrupt or Interrupt()  # trainers that are made after a lost process use it too
         self.memory = estimate(plan)
         self.memory.refuse(plan)
         with explained(plan):
@@ -49,7 +49,7 @@ class Session:
         self.exploits: dict[str, dict[str, float]] = {}
         self.measuring: dict[str, float] = {}  # seconds
         self.report = folder / "report.json"
-        if not self.trainer.fresh and self.report.is_file():  # keep all but "after", which was of fewer steps
+        if not self.trainer.fresh and self.report.is_file():  # keep all but "after", which was measured earlier
             earlier = json.loads(self.report.read_text())
             results = {k: v for k, v in earlier["results"].items() if k != "after"}
             self.stages = {k: [SeatResult.from_json(r) for r in v] for k, v in results.items()}
@@ -81,7 +81,7 @@ class Session:
             try:
                 if wanted.before and trainer.fresh and self.recipe.warmstart is not None:
                     self._measure("untrained")
-                    self._write({})  # the checkpoint after imitation is not fresh, so a resumed run cannot measure it
+                    self._write({})  # now, because a resumed run has no untrained policies to measure
                 if not trainer.stopping:
                     self._train()
                 trainer = self.trainer
@@ -99,7 +99,8 @@ class Session:
         return not trainer.stopping
 
     def _train(self) -> None:
-        """Trains. If a learner or an engine loses a process, all begin again from the newest checkpoint."""
+        """Trains. If a process of a learner or an engine is lost, all processes start again from the newest
+        checkpoint."""
         restarts = self.recipe.cluster.restarts
         for tried in range(restarts + 1):
             try:
@@ -217,7 +218,7 @@ class Session:
                 self._say(hint)
         for stage, found in self.exploits.items():
             value, stray = found["eval/exploitability"], found["eval/stray"]
-            line = f"exploitability {stage}: {value:.3f} (replies off the list: {stray:.2%})"
+            line = f"exploitability {stage}: {value:.3f} (chance of an illegal reply: {stray:.2%})"
             self._say(line)
         used = flow(self.folder / "metrics.jsonl")
         if any(name.startswith(("stream/", "cluster/")) for name in used):
@@ -246,6 +247,6 @@ class Session:
 
 
 def _measured(metric: str) -> str:
-    """What a metric of a short evaluation is called on the terminal: `eval/win_rate/team` is the success of a team."""
+    """The name of a short evaluation's metric on the terminal. `eval/win_rate/team` is called success."""
     opponent = metric.removeprefix("eval/win_rate/")
     return "success" if opponent == TEAM else f"wins vs {opponent.removeprefix('bot:')}"

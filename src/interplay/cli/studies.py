@@ -23,11 +23,11 @@ def experiment(
     seconds: Annotated[
         float | None, typer.Option(help="Stop after this time, at the next step of each run; call again to go on.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Only so many of each study's seeds.", min=1)] = None,
+    seeds: Annotated[int | None, typer.Option(help="Use only this many of each study's seeds.", min=1)] = None,
 ) -> None:
-    """Train and test every arm and seed of some studies; killed and called again, it goes on where it stopped.
+    """Train and test every arm and seed of some studies. If it was killed, the same command continues where it stopped.
 
-    Ctrl-C, SIGTERM and SIGUSR1 end it with checkpoints of the runs it is at and exit code 75.
+    Ctrl-C, SIGTERM and SIGUSR1 save checkpoints of the runs in progress and end the command with exit code 75.
 
     interplay experiment recipes/rlhf/experiment/story.toml --jobs 16
     """

@@ -47,12 +47,12 @@ def _trained(console: Console, plan: RunPlan, folder: Path, interrupt: Interrupt
 
 
 def new_folder(recipe: Recipe) -> Path:
-    """The folder of a run that names none."""
+    """The default folder of a new run."""
     return Path("runs") / f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def refuse_used(folder: Path, resume: bool) -> None:
-    """A new run does not overwrite another one."""
+    """Refuse a folder that already contains a run, unless that run is resumed."""
     if (folder / "checkpoints").exists() and not resume:
         raise ConfigError(
             f"run folder '{folder}' already contains a run; add --resume to continue it, or choose another --run."

@@ -1,7 +1,8 @@
 """`interplay check` of an outside program: it runs every task twice with the same replies.
 
-A program that asks the same when it is told the same can be forked, and its crashes can be blamed. What it tells of
-earlier replies shows how much of a conversation a model will recognise as its own (`agents/memory.py`).
+A program that asks the same after the same replies can be forked, and a replay can show whether a reply caused its
+crash. The way it repeats earlier replies in its prompts shows how much of a conversation a model will recognise as its
+own (`agents/memory.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Ran:
 
 
 def check_program(console: Console, name: str, options: Sequence[str], tasks: int, seed: int) -> int:
-    """The exit code: 0 where nothing differs."""
+    """Run the check and return the exit code: 0 if nothing differs."""
     given = parse_options(options)
     if name != "program":
         recipe = load(name, options)
@@ -61,7 +62,7 @@ def check_program(console: Console, name: str, options: Sequence[str], tasks: in
 
 
 def _ran(task: Task) -> Ran:
-    """Replies are a function of what is asked, so that both runs hear the same."""
+    """Run a task once. The replies depend only on what is asked, so both runs of a task get the same replies."""
     env = envs.make(task)
     assert isinstance(env, OutsideProgram)
     out = Ran()
@@ -84,7 +85,7 @@ def _reply(asked: Inquiry) -> str:
 
 
 def compare(first: Ran, again: Ran) -> str:
-    """The first difference, in words; empty where there is none."""
+    """The first difference, in words; empty if there is none."""
     for number, (before, now) in enumerate(zip(first.asked, again.asked, strict=False)):
         for role, asked in before.items():
             if role not in now or now[role].digest != asked.digest:
@@ -95,7 +96,7 @@ def compare(first: Ran, again: Ran) -> str:
 
 
 def _recognised(ran: Ran) -> Counter[str]:
-    """What became of earlier replies, with the tokenizer of the model `tiny`."""
+    """Count how earlier replies were recognised in later prompts, with the tokenizer of the model `tiny`."""
     from interplay.agents.memory import Memory, spoken_in
     from interplay.agents.render import Renderer
     from interplay.models.tiny import build_tokenizer

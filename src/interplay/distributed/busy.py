@@ -28,7 +28,7 @@ class BusyTime:
 
     def idle(self) -> list[float]:
         """The share of the time since the last call in which each worker had nothing to do."""
-        now = self._now()  # read once, so that no worker is busy for longer than the time that is divided
+        now = self._now()  # read once, so that no busy time is longer than the whole time
         for worker in range(len(self._work)):
             self._count(worker, 0, now)
         whole = max(now - self._began, 1e-9)

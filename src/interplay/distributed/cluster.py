@@ -27,7 +27,7 @@ from interplay.training.tally import update_cost
 from interplay.types import Episode, Sample, Snapshot, Task
 
 T = TypeVar("T")
-_LOOK_EVERY = 30.0  # seconds between two questions to a worker that plays whether it is still there
+_LOOK_EVERY = 30.0  # seconds between two checks that a worker that plays still answers
 _Sent = tuple[EpisodeJob, asyncio.Future[Episode]]  # an episode, and where its result goes
 
 

@@ -57,7 +57,7 @@ def _connect(ray: Any, section: ClusterSection, models: int) -> None:
         ray.init(address=section.address, **quiet)
     except ConnectionError as error:
         raise ConfigError(
-            f"cluster.address is '{section.address}', where no Ray cluster answers ({error}); expected 'local', "
+            f"cluster.address is '{section.address}', but no Ray cluster answers there ({error}); expected 'local', "
             "'auto' on a node of a cluster, or ray://HOST:10001."
         ) from None
 

@@ -1,4 +1,4 @@
-"""Ray actors of one kind. A lost one is replaced by a new one, and what it was asked is asked again."""
+"""Ray actors of one kind. A lost actor is replaced by a new one, and its unfinished work is done again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Crew:
             except self._lost as error:
                 if not left:
                     raise EngineError(
-                        f"{self.what} {index} was lost {restarts + 1} times (cluster.restarts): {first_line(error)}"
+                        f"{self.what} {index} was lost {restarts + 1} times (cluster.restarts): "
+                        f"{first_line(error).rstrip('.')}; look for the cause in Ray's logs, or raise cluster.restarts."
                     ) from None
                 await self._replace(index, actor, error)
             except self.ray.exceptions.RayTaskError as error:

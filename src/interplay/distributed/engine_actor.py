@@ -56,7 +56,7 @@ class EngineActor(PolicyHolder):
 
 @contextmanager
 def _ends_without_engine() -> Iterator[None]:
-    """End this process if the server of its engine has ended or was given up, so that another one takes its place."""
+    """End this process if its engine is lost, so that another process takes its place."""
     try:
         yield
     except EngineLost as error:

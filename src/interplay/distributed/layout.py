@@ -55,7 +55,7 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
             ProcessPlan("vLLM servers", models * max(1, cluster.engines), 1.0, gpus, parts["weights"] // max(1, models))
         )
     if cluster.rollout_workers:
-        loads = 0 if cluster.engines else playing  # with engines apart, workers have no weights
+        loads = 0 if cluster.engines else playing  # if other processes sample, workers have no weights
         out.append(
             ProcessPlan("rollout workers", cluster.rollout_workers, cluster.worker_cpus, cluster.worker_gpus, loads)
         )

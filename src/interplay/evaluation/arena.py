@@ -28,7 +28,7 @@ from interplay.seats import RunPlan
 from interplay.types import Episode, Level, Occupant, Reward, Role
 
 Entrant = Mapping[Role, Occupant]  # who sits in each role when this player has it
-Meeting = tuple[str, str, Role]  # one player, another, and the role that the one has; the other has all the rest
+Meeting = tuple[str, str, Role]  # two players, and the role of the first one; the second one has all other roles
 Scores = dict[str, list[float]]  # by task
 _PROBES = 32
 
@@ -42,7 +42,7 @@ class Habits:
     tokens: float  # per turn
     turns: float  # per game
     openings: int  # different first replies, by role
-    different: float  # different lines of its own, as a share of its games
+    different: float  # distinct sequences of its own replies, as a share of its games
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def sheets(standing: Standing) -> Iterator[Sheet]:
     else:
         two = len(standing.roles) == 2
         seats = "both seats" if two else "the row in one seat, each in turn, the column in all others, and the reverse"
-        score = "a win is 1, a draw ½" if two else "to earn more than the others' mean is 1, as much ½"
+        score = "a win is 1, a draw ½" if two else "1 for earning more than the mean of the others, ½ for as much"
         yield _cross("Mean score", standing.payoff, names, f"Of the row against the column: {score}; {seats}.")
         yield _cross("Mean reward", standing.reward, names, f"Of the row against the column; {seats}.")
     yield _habits_sheet(standing, names)
@@ -268,9 +268,9 @@ def _ratings(standing: Standing) -> Sheet:
     note = "Ratings are Bradley–Terry's on Elo's scale; intervals by drawing the tasks again."
     if exact:
         note += " Exploitability is exact: what best responses win in the mean of both seats; 0 is an equilibrium."
-        note += "".join(f" Not of {n}: {why}" for n, why in missing.items())
+        note += "".join(f" Not computed for {n}: {why}" for n, why in missing.items())
     elif len(whys) == 1:
-        note += f" No exploitability: {whys[0]}"
+        note += f" Exploitability was not computed: {whys[0]}"
     return Sheet("Ratings", head, rows, 1, note)
 
 
@@ -309,7 +309,8 @@ def _habits_sheet(standing: Standing, names: Sequence[str]) -> Sheet:
     head = ["player", "illegal", "stray", "tokens", "turns", "openings", "different"]
     note = (
         "Illegal: share of turns; stray: chance of an illegal reply, mean over all decisions of the game; tokens per "
-        "turn; turns per game; openings: different first replies; different: different lines, as a share of its games."
+        "turn; turns per game; openings: distinct first replies; different: distinct sequences of its replies, as a "
+        "share of its games."
     )
     empty = [] if any(row[2] for row in rows) else ["stray"]
     return Sheet("How they play", head, rows, 1, note, hide=empty)

@@ -67,7 +67,8 @@ class Thrifty:
         turn = await short.sample(env, view, stamp)
         if turn.sampled > self.purse.left or max(s.size for s in turn.samples) > limit:
             raise InterplayError(
-                f"{self.policy} was given {limit} tokens but used {turn.sampled}, so its budget cannot be matched."
+                f"{self.policy} was given {limit} tokens but used {turn.sampled}, so its budget cannot be matched; "
+                "remove 'budget' from eval.ablations, or use a model that keeps to max_tokens."
             )
         self.purse.left -= turn.sampled
         self.purse.cut = self.purse.left == 0 and turn.status is Status.LENGTH
@@ -129,7 +130,9 @@ async def matched(field: Field, team: Sequence[Episode]) -> Matched:
     role, policy = single(field.plan)
     slots = [_Slot(e, [], []) for e in team if e.replica == 0]
     if not any(_used([s.team]) for s in slots):
-        raise InterplayError("the team sampled no tokens, so there is no budget to match.")
+        raise InterplayError(
+            "the team sampled no tokens, so there is no budget to match; remove 'budget' from eval.ablations."
+        )
     assert recipe.eval.single is not None
     for name in ("longer", "samples"):
         ahead = iter(slots)
@@ -212,7 +215,8 @@ async def _spend(
                 break
             if purse.left == before:
                 raise InterplayError(
-                    f"{policy} played {task.id} without sampling a token, so there is no budget to match."
+                    f"{policy} played {task.id} without sampling a token, so there is no budget to match; remove "
+                    "'budget' from eval.ablations."
                 )
         field.done(games[0])
         return games

@@ -1,7 +1,7 @@
 """The work of an experiment: the runs of its studies and the games of their arenas, several at a time.
 
 Work is done seed by seed over all studies, so that pairs of runs are complete early; an arena is played as soon as its
-runs are done. What is written already is not done again, so that an experiment that was stopped goes on where it was.
+runs are done. Finished work is not repeated, so an experiment that was stopped continues where it stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ExperimentPace:
     """How many runs are done side by side, each on one thread, and after how many seconds nothing new is begun and
     runs stop at their next step. With `cells`, only the named STUDY/ARM are run: all seeds of the first group before
     those of the next group. With `go_on`, a run that fails is reported, and the others are still run. `interrupt`
-    tells whether a signal ended the experiment early."""
+    says whether a signal ended the experiment early."""
 
     jobs: int = 1
     seconds: float | None = None
@@ -43,7 +43,7 @@ class ExperimentPace:
 
 @dataclass(frozen=True)
 class StudyCall:
-    """A study as it was called for: the file, the changes, the number of seeds, and the folder of its runs."""
+    """What the command says about one study: the file, the changes, the number of seeds, and the folder of its runs."""
 
     path: Path
     changes: tuple[str, ...]
@@ -109,15 +109,15 @@ def run_studies(
     pace: ExperimentPace | None = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> list[Study]:
-    """Do what is left of some studies; `seeds` takes only so many seeds of each."""
+    """Do the work of some studies that is not finished yet. `seeds` limits the number of seeds of each."""
     named = [Study.read(file, changes, seeds).section.name for file in files]
     calls = [StudyCall(f, tuple(changes), seeds, out / name) for f, name in zip(files, named, strict=True)]
     return run_calls(calls, pace or ExperimentPace(), told)
 
 
 def run_calls(calls: Sequence[StudyCall], pace: ExperimentPace, told: Callable[[str], None]) -> list[Study]:
-    """Do what is left of studies that may have different changes. After a signal, runs end at their next step with a
-    checkpoint, and nothing new is begun."""
+    """Do the work that is not finished yet, of studies that may have different changes. After a signal, runs end at
+    their next step with a checkpoint, and nothing new is begun."""
     plans = [(given, given.study()) for given in calls]
     for given, study in plans:
         begin(study, given.folder)
@@ -142,7 +142,7 @@ def run_calls(calls: Sequence[StudyCall], pace: ExperimentPace, told: Callable[[
 def _side_by_side(agenda: Agenda, pace: ExperimentPace, until: float | None, told: Callable[[str], None]) -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    os.environ.setdefault("TQDM_DISABLE", "1")  # the processes would write bars of loaded and saved weights
+    os.environ.setdefault("TQDM_DISABLE", "1")  # else each process draws bars for loaded and saved weights
     running: set[Future[str]] = set()
     context = get_context("spawn")
     ending = context.Event()

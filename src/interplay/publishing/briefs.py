@@ -13,7 +13,7 @@ POST = "Teaching AI Agents to Work Together (and Compete) via RLHF"
 
 @dataclass
 class Briefs:
-    """`stories` are the blocks about stories in free text, where there are some."""
+    """`stories` are the blocks about stories in free text, if there are any."""
 
     pages: Pages
     stories: Sequence[PageBlock] = ()
@@ -25,7 +25,7 @@ class Briefs:
         return [Figure(name, "Differences of gold with new partners: means and intervals over paired seeds.")]
 
     def paper(self) -> list[PageBlock]:
-        """About four pages."""
+        """The blocks of the paper, about four pages."""
         pages = self.pages
         first = pages.studies[0]
         return [

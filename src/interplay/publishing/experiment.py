@@ -47,7 +47,7 @@ def begin(study: Study, folder: Path) -> None:
 
 
 def optima(study: Study) -> dict[str, dict[str, float | None]]:
-    """For every test, the most gold that can be had in each of its tasks."""
+    """For every test, the highest gold that is possible in each of its tasks."""
     section = study.section
     out: dict[str, dict[str, float | None]] = {}
     for name, test in section.tests.items():
@@ -68,7 +68,7 @@ _asked: list[Callable[[], bool]] = []
 
 
 def end_when(asked: Callable[[], bool]) -> None:
-    """From now on, the work of this process is also late when `asked()` is true: somebody wants it to end."""
+    """From now on, `late` is also true in this process when `asked()` is: somebody wants the work to end."""
     _asked.append(asked)
 
 
@@ -91,7 +91,7 @@ def _trained(
     study: Study, arm: str, seed: int, where: Path, until: float | None
 ) -> tuple[dict[str, float], list[int], dict[str, dict[str, Any]]] | int:
     """What the training cost, the steps at which partners changed, and the tests of whole teams; or the step at which
-    it was interrupted. Nothing of the run is in memory afterwards, so that the tests have all of it."""
+    it was interrupted. Nothing of the run stays in memory afterwards, so that the tests can use all of it."""
     from interplay.publishing.whole import WholeTest
     from interplay.training.trainer import Observer, Trainer
 

@@ -76,7 +76,7 @@ class Overview:
         return out
 
     def measures(self) -> list[PageBlock]:
-        """Wins, preferences, success and regret with new partners; nothing where a study has not measured them."""
+        """Wins, preferences, success and regret with new partners; empty if a study has not measured them."""
 
         def cell(s: Results, arm: str) -> str:
             sources = [r.path for r in s.runs if r.arm == arm]
@@ -114,7 +114,7 @@ class Overview:
         return [Paragraph(told + self._switches()), *tables]
 
     def _switches(self) -> str:
-        """After how many switches of partners the learner came back to where it was, in a sentence."""
+        """A sentence that says after how many switches of partners the learner's gold came back to its level."""
         found = []
         for s in self.studies:
             for arm in s.arms:
@@ -127,7 +127,7 @@ class Overview:
         return "The learner's gold came back to its level before a switch of partners after " + ", ".join(found) + "."
 
     def exploratory(self) -> list[PageBlock]:
-        """What nobody asked before the runs: what training brings, and what a learned judge costs."""
+        """Differences that were not fixed before the runs: what training brings, and what a learned judge costs."""
         rows = []
         oracle = any("oracle" in s.arms for s in self.studies)
         for s in self.studies:
@@ -152,15 +152,15 @@ class Overview:
         return [Paragraph(told), TableBlock(("study", "difference of gold with new partners", "mean"), tuple(rows))]
 
     def labels(self) -> list[PageBlock]:
-        """A warning where the judges of a study's arms learned from very different numbers of comparisons."""
+        """A warning if the judges of a study's arms learned from very different numbers of comparisons."""
         out: list[PageBlock] = []
         for s in self.studies:
             counts = {
                 arm: fmean(r.data["counts"]["labels"] for r in s.runs if r.arm == arm)
                 for arm in s.arms
-                if arm != "judge-learns"  # there it is the question
+                if arm != "judge-learns"  # this arm studies the effect of more comparisons
             }
-            known = {arm: n for arm, n in counts.items() if n > 0}  # gold as the reward needs none
+            known = {arm: n for arm, n in counts.items() if n > 0}  # an arm with gold as its reward needs no labels
             if not known or max(known.values()) < 2 * min(known.values()):
                 continue
             listed = ", ".join(f"{a} {self.facts.say(round(n), ',', s.folder)}" for a, n in known.items())

@@ -163,7 +163,7 @@ class Pages:
         return [*out, settings] if settings.rows else out
 
     def report(self) -> list[PageBlock]:
-        """Everything."""
+        """All blocks of the report."""
         out = [*self.question(), *self.setup(), self.arms(), *map(self.method, self.studies)]
         out += [Heading("Results"), *self.overview.gold()]
         if self.contrasts:

@@ -35,7 +35,7 @@ class Plots:
         return self._once(f"{results.name}-proxy", lambda: _proxies(results))
 
     def contrasts(self, contrasts: Sequence[Contrast]) -> str:
-        """Every contrast with its interval, a panel for each study; filled where it counts after correction."""
+        """Every contrast with its interval, a panel for each study. Marks of significant contrasts are filled."""
         return self._once("contrasts", lambda: _contrasts(contrasts))
 
     def _once(self, name: str, draw: Callable[[], Any]) -> str:

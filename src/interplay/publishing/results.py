@@ -43,7 +43,10 @@ class Tested:
         try:
             return float(self.data["tests"][test]["mean"][measure])
         except KeyError:
-            raise DataError(f"'{self.path}' has no {measure} in test {test}.") from None
+            raise DataError(
+                f"'{self.path}' has no {measure} in test {test}; expected a measure that the test of the run has "
+                "written there."
+            ) from None
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ _WINDOW = 3  # steps at the start and at the end that are compared
 
 
 def stories(runs: Path, facts: Facts) -> list[PageBlock]:
-    """The best story of each run's last steps, and how the judge's marks moved; nothing where there are no such
-    runs."""
+    """The best story of each run's last steps, and how the judge's marks changed; empty if there are no such runs."""
     folders = sorted(path.parent for path in (runs / "stories").glob("seed-*/episodes.jsonl"))
     if not folders:
         return []

@@ -49,10 +49,10 @@ class ContrastSection(Section):
 
 
 class StudySection(Section):
-    name: str = Field(description="of the study: its runs are in a folder of this name")
-    recipe: str = Field(description="the recipe that all arms change, beside this file")
+    name: str = Field(description="name of the study; its runs are in a folder of this name")
+    recipe: str = Field(description="path of the recipe that all arms change, relative to this file")
     learner: str = Field("learner", description="the policy that is tested")
-    role: str = Field("learner", description="the role that it plays in every arm")
+    role: str = Field("learner", description="the role that the learner plays in every arm")
     whole: bool = Field(
         False,
         description="test the seats of each arm as they are, with all policies that it trains, and not one learner; "
@@ -72,17 +72,19 @@ class StudySection(Section):
     gold: str = Field("gold", description="the component of the reward that the tests count")
     best: float | Literal["task"] | None = Field(
         None,
-        description='the most of it that can be had, where it is known: a number, or "task" if the environment '
+        description='the highest gold that is possible, if it is known: a number, or "task" if the environment '
         "computes it for each task",
     )
     success: str | None = Field(None, description="the component of the reward that says whether a task is done")
-    success_least: float = Field(1.0, description="how much of it is a success")
-    rater: float = Field(1.0, gt=0, description="temperature of the test's rater, who compares with the start")
+    success_least: float = Field(1.0, description="the task is done if the component `success` is at least this")
+    rater: float = Field(
+        1.0, gt=0, description="temperature of the rater who compares the trained learner with the untrained one"
+    )
     arena: TestSection | None = Field(
         None, description="line-ups in which the policy `other`, the learner of another arm, has a role"
     )
     arena_games: int = Field(16, ge=1, description="tasks of each line-up of the arena")
-    contrasts: list[ContrastSection] = Field([], description="what is asked, before the runs")
+    contrasts: list[ContrastSection] = Field([], description="the comparisons, which are fixed before the runs")
     notes: list[str] = Field(
         [], description="sentences under the tables of the study; they may be added after the runs"
     )
@@ -139,9 +141,9 @@ class Study:
 
     @property
     def digest(self) -> str:
-        """A hash of what the study's file and its recipe say, except the seeds, the notes and what is best: these may
-        be added to a study later. Options that the file does not set are left out, so that a new version of this
-        package, which may have more of them, goes on with the runs of an older one."""
+        """A hash of the study's file and its recipe, without `seeds`, `notes` and `best`, which may be added to a study
+        later. Options that the file does not set are left out, so that a newer version of this package, which may have
+        more options, can continue the runs of an older one."""
         rest = self.section.model_dump(exclude={"seeds", "best", "notes"}, exclude_unset=True)
         recipe = self.base.read_text(encoding="utf-8")
         return hashlib.blake2b(json.dumps([rest, recipe], sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -27,8 +27,8 @@ class StudyTables:
         return [*self.line_ups(s), *self.measures(s), *self.unsteady(s), *self.arena(s), *self.cross(s)]
 
     def line_ups(self, s: Results) -> list[PageBlock]:
-        """Gold with every line-up of partners, where a test has several: a mean may hide that one partner is understood
-        and another is not."""
+        """Gold with every line-up of partners, for tests that have several: a mean may hide that the learner plays well
+        with one partner and badly with another."""
         tests = {name: one.get("seats", []) for name, one in s.about["tests"].items()}
         columns = [(t, i) for t, seats in tests.items() if len(seats) > 1 for i in range(len(seats))]
         if not columns:

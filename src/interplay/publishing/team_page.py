@@ -92,7 +92,7 @@ def _number(found: Estimate, scale: float = 1.0, digits: int = 3) -> str:
 
 
 def _exploited(s: Results) -> list[str]:
-    """What best responses would win, where it was computed."""
+    """What best responses would win; empty if it was not computed."""
     rows, test = [], _test(s)
     for arm in s.arms:
         runs = _mine(s, arm)

@@ -39,7 +39,8 @@ class WholeTest:
             self.file.write_text(json.dumps(self._play(self.trainer.plan.seats), indent=1) + "\n")
 
     def end(self) -> dict[str, Any]:
-        """Test the trained team. `start` is the result before training, and `reset/ROLE` that with a role reset."""
+        """Test the trained team. `start` is the result before training, and `reset/ROLE` the result with the initial
+        weights in that role."""
         trainer = self.trainer
         found, start = self._play(trainer.plan.seats), json.loads(self.file.read_text())
         means = {**found["mean"], **{f"start/{key}": value for key, value in start["mean"].items()}}

@@ -1,4 +1,4 @@
-"""The audit of judges inside a run: every few steps, measure what each judge looks at besides the reply.
+"""The audit of judges inside a run: every few steps, measure what influences a judge besides the quality of a reply.
 
 Replies of the run are changed in ways that cannot make them better, and the judge compares both versions. These
 verdicts give no reward. The judge's calls are kept with the episodes as turns of the role `judge`, so that their tokens

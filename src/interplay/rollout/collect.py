@@ -1,6 +1,6 @@
 """Collect labelled answers for a verifier from the recorded episodes of a run: the question, the reply, and whether the
-environment called it right. Only tasks of the training split are used, so a verifier is never trained on tasks that are
-scored later."""
+environment rewarded it as right. Only tasks of the training split are used, so a verifier is never trained on the tasks
+of an evaluation."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Curriculum(ABC):
 
 def results_of(episodes: Sequence[Episode], name: str, learners: Container[str], credit: Credit) -> dict[str, Result]:
     """The results by task. A play is a success for a learner's role if its rewards called `name` sum to more than 0.
-    Only plays by the policies' own choices count, not lines that a tree chose by worth.
+    Lines of play that a tree selected by their return do not count.
 
     The positive value loss is that of prioritised level replay: the mean over turns of max(0, advantage), where the
     advantage is the critic's target minus its value, before whitening.
@@ -229,7 +229,7 @@ class LevelReplay(Curriculum):
         replayed = sum(self.chosen[task].index in self.known for task in results)
         for task, result in results.items():
             level = self.chosen.pop(task)
-            level = self.known.get(level.index, level)  # a step that was played at the same time may know more
+            level = self.known.get(level.index, level)  # another step may have updated it meanwhile
             won, played = result.success * result.episodes, float(result.episodes)
             self.known[level.index] = replace(
                 level,
@@ -269,7 +269,7 @@ C = TypeVar("C", bound=Chooser)
 
 
 def as_of(chooser: C, state: Mapping[str, Any]) -> C:
-    """The chooser as it was when its state was this one. What it chooses is remembered by `chooser` too, which learns
+    """A copy of the chooser with an earlier state. Both share the memory of what was chosen, because `chooser` learns
     from the results."""
     earlier = copy.copy(chooser)
     earlier.load_state_dict(state)

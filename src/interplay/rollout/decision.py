@@ -18,8 +18,9 @@ from interplay.types import Rewards, Role, Turn
 @dataclass(frozen=True)
 class Decision:
     """`views` has what each role that must act sees. `foresight` plays out or values forks. `ledger` counts what the
-    episode has used. `earned` holds the rewards before this decision. `opening` marks the first decision that is chosen
-    by worth: the playouts of its candidates show what the policies themselves earn."""
+    episode has used. `earned` holds the rewards before this decision. `opening` marks the first decision at which a
+    candidate is selected by its return. The playouts of its candidates show what the policies earn without such
+    selection."""
 
     env: Env
     agents: Mapping[Role, Agent]

@@ -48,7 +48,7 @@ def media(episode: Episode) -> Iterator[Media]:
         for message in chain.from_iterable(shown):
             yield from message.media
             for one in message.media:
-                if isinstance(one, SoftMedia):  # what its sender saw, too
+                if isinstance(one, SoftMedia):  # also the pictures and sounds that its sender saw
                     yield from (span.media for span in one.seen if span.media is not None)
 
 
@@ -183,7 +183,7 @@ def from_json(data: Mapping[str, Any], store: MediaFolder) -> tuple[Episode, Cre
     judged = [_turn_in(t, store, credit) for t in data.get("judged", ())]
     apart = ("task", "seats", "turns", "judged", "rewards", "plays", "sampled")
     rest = {k: v for k, v in data.items() if k not in apart}
-    rewards, plays = _rewards_in(data["rewards"]), data.get("plays")  # earlier records have a mean, `sampled`
+    rewards, plays = _rewards_in(data["rewards"]), data.get("plays")  # older records have a mean instead, `sampled`
     own = None if plays is None else tuple(_rewards_in(play) for play in plays)
     made = Episode(
         task=Task(**data["task"]), seats=seats, turns=turns, judged=judged, rewards=rewards, plays=own, **rest

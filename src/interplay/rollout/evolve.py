@@ -1,9 +1,9 @@
-"""Workflows that evolve: candidates, rounds of successive halving, and a champion that must win again and again.
+"""Workflows that evolve: new candidates are compared with the best workflow so far, in rounds of successive halving.
 
 A round plays the champion, the runner-up and new candidates on the same tasks of the validation split, with the current
-policies. After each look, the better half continues with twice as many tasks. The value of a workflow is its mean
-reward minus the price of its tokens. Champion and runner-up are played again in every round, on other tasks, because
-the skills of the policies change. Their earlier results count a little less each time (`fade`).
+policies. It has several looks: after each look, the better half continues with twice as many tasks. The value of a
+workflow is its mean reward minus the price of its tokens. Champion and runner-up are played again in every round, on
+other tasks, because the skills of the policies change. Their earlier results count a little less each time (`fade`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Worth:
 
     @property
     def error(self) -> float:
-        """The standard error of the mean, but at least the error that one more unexpected result would give."""
+        """The standard error of the mean. The variance counts as at least 1 / `count`, so that a few equal results do
+        not look certain."""
         if self.count < 2:
             return math.inf
         spread = max(0.0, self.squares / self.count - self.mean**2)
@@ -61,7 +62,7 @@ PlayGraphs = Callable[[Sequence[Graph], Sequence[int]], Awaitable[Sequence[Seque
 
 @dataclass
 class Evolution:
-    """The search. `roles` are the roles that nodes may ask."""
+    """The search for better workflows. `roles` are the roles that the nodes of a workflow may ask."""
 
     section: EvolveSection
     start: Graph
@@ -113,7 +114,7 @@ class Evolution:
         known to be worse."""
         out = {d.key: d for d in (self.champion, self.runner_up, *map(Design, designs)) if d is not None}
         kept = len(out)
-        for near in (True, False):  # one motif away; if these are used up (or by chance), two
+        for near in (True, False):  # first candidates that differ by one motif (some by two), then all by two
             options = moves(self.champion, self.section, self.roles)
             rng.shuffle(options)
             for option in options:
@@ -150,7 +151,7 @@ class Evolution:
         self.champion, *others = self._ranked(designs)
         self.runner_up = others[0] if others else None
 
-    # -- as what chooses a step's tasks ---------------------------------------------------------------------------
+    # -- choosing the tasks of a step -----------------------------------------------------------------------------
 
     def choose(self, step: int, count: int, make: Callable[[int, Mapping[str, Any]], Task]) -> list[Task]:
         """The tasks of a training step, with the champion as the workflow."""
@@ -231,8 +232,8 @@ def brief(evolution: Evolution) -> str:
 
 
 def design(text: str, evolution: Evolution) -> Graph | None:
-    """The workflow in a designer's reply; None if there is no valid one. A workflow is data. Only code that its
-    `python` nodes print into the sandbox is run; a workflow cannot name functions of this machine."""
+    """The workflow in a designer's reply; None if there is no valid one. A workflow is data: the only code that it can
+    run is what its `python` nodes send to the sandbox, and it cannot name functions of this machine."""
     begin, end = text.find("{"), text.rfind("}")
     try:
         found = plain(checked(json.loads(text[begin : end + 1])))

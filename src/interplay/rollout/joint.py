@@ -33,8 +33,8 @@ class Valued:
 
 
 async def value_joint(d: Decision, joint: Mapping[Role, Turn], roles: Sequence[Role], path: tuple[int, ...]) -> Valued:
-    """Step a joint action on a fork, and value it for all roles; with a critic, only for `roles`. `path` tells the
-    playouts of this joint action from those of others."""
+    """Step a joint action on a fork, and value it for all roles; with a critic, only for `roles`. `path` distinguishes
+    the playouts of this joint action from those of others."""
     fork = d.env.fork()
     try:
         rewards = await step(fork, joint)
@@ -43,7 +43,7 @@ async def value_joint(d: Decision, joint: Mapping[Role, Turn], roles: Sequence[R
         return Valued()
     if over or d.plan.continuation == "none":
         final = await outcome(fork) if over else Rewards()
-        # What belongs to turns before this decision says nothing about it.
+        # Rewards of turns before this decision do not depend on it.
         rewards += Rewards(tuple(r for r in final if r.turn is None or r.turn >= d.stamp.decision))
         _book(d, path, [rewards] * d.plan.playouts)
         return Valued({r: rewards.of(r) for r in d.agents}, _refused(joint, rewards))
@@ -67,13 +67,13 @@ async def value_joint(d: Decision, joint: Mapping[Role, Turn], roles: Sequence[R
 
 
 def _refused(joint: Mapping[Role, Turn], rewards: Rewards) -> frozenset[Role]:
-    """The roles whose actions were refused. If several roles acted, a team's reward does not say whose it was."""
+    """The roles whose actions were refused. If several roles acted, a team reward does not show which role it was."""
     named = [r.role for r in rewards if r.name == "illegal"]
     return frozenset(role for role in joint if role in named or (len(joint) == 1 and None in named))
 
 
 def _book(d: Decision, path: tuple[int, ...], plays: Sequence[Rewards]) -> None:
-    """Note plays to the end from a joint action, if this is the first decision chosen by worth."""
+    """Store the rewards of complete plays that begin with a joint action, if this is the opening decision."""
     if d.opening and d.ledger.plays is not None:
         d.ledger.plays[path] = [d.earned + play for play in plays]
 

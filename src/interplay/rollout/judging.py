@@ -1,4 +1,4 @@
-"""Judges as a stage of the stream: after all episodes of a task are played, all their rewards are requested at once.
+"""Judges as a stage of the stream: after all episodes of a task are played, their rewards are requested together.
 
 If a server cannot be reached, the episodes that it concerns get an error. If a verdict cannot be parsed, the reward is
 left without a score.

@@ -3,12 +3,12 @@
 Snapshots are players called `policy@start`, `policy@120`, …; a matchup that seats `policy@league` or `@league` gets one
 of them. The draw depends on how often the learner beats each: by PFSP (prioritised fictitious self-play, AlphaStar,
 Vinyals et al. 2019) with weight (1 − p)^power, or by p(1 − p), or uniformly, or always the newest. p is the learner's
-mean score against the opponent (a win is 1, a draw ½). Old games fade, so an opponent that was not met for long counts
-as even again.
+mean score against the opponent (a win is 1, a draw ½). Older games count less, so an opponent that was not met for a
+long time counts as equally strong again.
 
-An exploiter is a policy that learns to beat the opponents in its matchups. When it succeeds or runs out of patience, it
-is saved and begins a new life. The alarm stores each policy's best rating and reports a large drop as a collapse.
-`training/season.py` carries out what is decided here.
+An exploiter is a policy that learns to beat the opponents in its matchups. When it succeeds, or after `patience` steps,
+it is saved and begins a new life: its games are counted anew, and its weights may be reset. The alarm stores each
+policy's best rating and reports a large drop as a collapse. `training/season.py` carries out what is decided here.
 
 The draw is a function of (seed, step, task, state), and only `record`, `add`, `rate`, `rebirth` and `roll_back` change
 the state. An interrupted step changes nothing, and a resumed run draws the same opponents as an uninterrupted one.
@@ -48,7 +48,7 @@ _STEPS = 64  # steps whose line-ups are remembered: as many as can be played at 
 
 @dataclass
 class Tally:
-    """A learner's results against one opponent: faded counts. The score adds one even game as a prior."""
+    """A learner's results against one opponent. Older games count less. The score adds one drawn game as a prior."""
 
     won: float = 0.0
     games: float = 0.0
@@ -83,7 +83,8 @@ class Health:
 
 def score(episode: Episode, role: Role, reward: RewardSection) -> float:
     """1 if the role's total reward is higher than that of every other player, ½ if it ties with the best, 0 if it is
-    lower. Roles with the same occupant are one player. The mean over plays by the policies' own choices."""
+    lower. Roles with the same occupant are one player. This is the mean over plays that were not selected by their
+    return."""
     found = []
     for play in episode.own:
         totals = {r: credit.mix(play, r, reward) for r in episode.seats}
@@ -181,7 +182,7 @@ class League:
         seated = [*matchup.named, *(who for occupant in self.plan.seats.values() for who in everyone(occupant))]
         return next((who.name for who in seated if isinstance(who, Policy) and who.name in self.snapshots), "")
 
-    # -- what became of it ----------------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------------
 
     def record(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Update the tallies with a step's episodes. The metrics have the chances before, and the scores after."""
@@ -229,7 +230,7 @@ class League:
     # -- exploiters -----------------------------------------------------------------------------------------------
 
     def over(self, name: str, step: int) -> bool:
-        """Whether an exploiter has beaten every opponent it met, or has run out of patience."""
+        """Whether the life of an exploiter ends: it has beaten every opponent it met, or `patience` steps are over."""
         section, life = self.section.exploiters[name], self.lives[name]
         beaten = all(tally.score >= section.beats for tally in self.tallies[name].values())
         return step - life.born >= section.patience or (life.games >= section.games and beaten)

@@ -32,16 +32,17 @@ class Ledger:
     gate: asyncio.Event | None = None  # closed while the run is paused
     began: float = field(default_factory=time.monotonic)
     used: Counter[str] = field(default_factory=Counter)  # tokens sampled by each policy
-    plays: dict[tuple[int, ...], list[Rewards]] | None = None  # by joint action of the first choice by worth
+    plays: dict[tuple[int, ...], list[Rewards]] | None = None  # by joint action of the opening decision
     behind: list[asyncio.Task[list[Turn]]] = field(default_factory=list)  # playouts that the line does not wait for
-    cut: bool = False  # a playout was given up at the token limit
+    cut: bool = False  # the token limit ended a playout
 
     def spend(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
             self.used[turn.policy] += turn.sampled
 
     def own_plays(self, plan: SamplingPlan) -> tuple[Rewards, ...] | None:
-        """The rewards of plays to the end that were not chosen by worth; None if the line itself is such a play."""
+        """The rewards of complete plays that were not selected by their return; None if the line itself is such a
+        play."""
         if not isinstance(plan, Tree) or not plan.by_worth or (plan.shows_own and self.plays is None):
             return None
         return tuple(play for _, plays in sorted((self.plays or {}).items()) for play in plays)
@@ -72,13 +73,15 @@ class Ledger:
         if self.spent:
             self.cut = True
             raise LimitError(
-                f"the episode sampled more than rollout.max_episode_tokens ({self.limits.max_episode_tokens:,})."
+                f"the episode sampled more than rollout.max_episode_tokens ({self.limits.max_episode_tokens:,}); raise "
+                "it if episodes need more tokens."
             )
 
     def check_time(self) -> None:
         if time.monotonic() - self.began > self.limits.max_episode_seconds:
             raise LimitError(
-                f"the episode ran longer than rollout.max_episode_seconds ({self.limits.max_episode_seconds:g})."
+                f"the episode ran longer than rollout.max_episode_seconds ({self.limits.max_episode_seconds:g}); raise "
+                "it if episodes need more time."
             )
 
 

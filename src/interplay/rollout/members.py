@@ -118,8 +118,8 @@ class Members:
             able = seated.engine.capabilities
             if policy.trainable and not (able.token_ids and able.logprobs):
                 raise ConfigError(
-                    f"policies.{name} is trainable, but its engine does not return token ids and log-probs; expected "
-                    "an engine that does."
+                    f"policies.{name} is trainable, but its engine does not return token ids and log-probs; set "
+                    f"another engine.kind, or policies.{name}.trainable = false."
                 )
             member = self.by_name[name] = Member(name, *seated, policy.trainable)
             if policy.adapter is not None:
@@ -207,7 +207,8 @@ class Members:
             self._idle[name] = member
 
     def outdate(self, who: Snapshot) -> None:
-        """A snapshot was saved anew, so a released one of this name lends its memory and no longer its weights."""
+        """Note that a snapshot was saved again. If it was released, its old weights are not used any more; only its
+        memory is."""
         member = self._idle.pop(str(who), None)
         if member is not None:
             self._idle[f"{who}, outdated"] = member
@@ -267,7 +268,7 @@ def _engine(loaded: Loaded, recipe: Recipe, reserve: int, speculation: Speculati
 
 
 def _refuse_two_eyes(policies: Mapping[str, PolicySection]) -> None:
-    """Policies that share a base share its eye or ear, so they must agree on its settings."""
+    """Refuse policies that share a base, and thereby its eye or ear, but have different settings for it."""
     first: dict[str, str] = {}
     bases = {p.base for p in policies.values() if p.adapter is not None}
     for name, policy in policies.items():

@@ -108,7 +108,9 @@ def _looked_up(line: bytes, at: int, path: Path) -> Entry:
         episode = row["episode"]
         return Entry(at, len(line), row.get("step", 0), episode["id"], episode["task"]["id"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InterplayError(f"{path} at byte {at} is not an episode record ({error}).") from None
+        raise InterplayError(
+            f"{path} at byte {at} is not an episode record ({error}); expected a file that interplay train wrote."
+        ) from None
 
 
 def _parsed(line: str, store: MediaFolder, where: str) -> Record:
@@ -126,4 +128,6 @@ def _parsed(line: str, store: MediaFolder, where: str) -> Record:
             episode, credit = from_json(row["episode"], store)
         return Record(episode, credit, row.get("step", 0), schema)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InterplayError(f"{where} is not an episode record ({error}).") from None
+        raise InterplayError(
+            f"{where} is not an episode record ({error}); expected a file that interplay train wrote."
+        ) from None

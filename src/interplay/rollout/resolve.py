@@ -253,7 +253,8 @@ def _check_curriculum(plan: RunPlan, section: CurriculumSection, sample: envs.En
 
 
 def _check_choosing(plan: RunPlan) -> None:
-    """A policy that says the best of several replies needs a judge that scores them, and must not be trained."""
+    """With best_of, a policy draws several replies and uses the best one. Check that a judge can score them, and that
+    some policy is not trained."""
     recipe = plan.recipe
     scoring = [name for name, judge in recipe.judges.items() if judge.kind in SCORING]
     for key, count, by in (

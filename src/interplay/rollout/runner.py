@@ -57,7 +57,7 @@ class Runner:
     async def run(
         self, tasks: Sequence[Task], seating: Seating, done: Callable[[Episode], None] | None = None
     ) -> list[Episode]:
-        """`plan.replicas` episodes of each task, in the order of (task, replica)."""
+        """Play `plan.replicas` episodes of each task, and return them in the order of (task, replica)."""
         with rare_collections:
             return await self._run(tasks, seating, done)
 
@@ -99,7 +99,8 @@ class Runner:
             episode.error = f"{type(error).__name__}: {error}"
         except TimeoutError:
             episode.error = (
-                f"LimitError: no answer within rollout.max_episode_seconds ({self.limits.max_episode_seconds:g})."
+                f"LimitError: no answer within rollout.max_episode_seconds ({self.limits.max_episode_seconds:g}); "
+                "raise it if episodes need more time."
             )
         except Exception as error:  # a bug in a third-party environment or bot must not end the run
             episode.error = f"EnvError: {type(error).__name__} in {task.env}: {error}{_place(error, task.env)}"
@@ -206,8 +207,8 @@ def _attribute_one(reward: Reward, latest: Turn, mine: Sequence[Turn]) -> None:
 
 
 def _share_refusals(turns: Sequence[Turn]) -> None:
-    """Mark the candidates whose replies were refused. Candidates that say the same share one evaluation, and there is
-    none if all of them say the same: then it is known from the kept one."""
+    """Mark the candidates whose replies were refused. Candidates with the same words are scored once. If all candidates
+    of a decision have the same words, none is scored, and the kept one shows whether the reply was refused."""
     refused = {(t.decision, t.role, t.words) for t in turns if t.playout is None and t.illegal}
     for turn in turns if refused else ():
         if turn.outlook is not None and turn.playout is None and (turn.decision, turn.role, turn.words) in refused:

@@ -60,7 +60,7 @@ class Team:
             for name, policy in recipe.policies.items()
             if policy.is_remote
         }
-        self.choosing: Choosing | None = None  # set if policies say the best of several replies
+        self.choosing: Choosing | None = None  # set if policies use the best of several replies
         self.sources: dict[str, tuple[str, ...]] = {}
         for name, policy in recipe.policies.items():
             read = (sources or {}).get(name, f"seed {recipe.seed}")
@@ -98,7 +98,7 @@ class Team:
         return made if made.trainable and not choosing.everybody else BestOf(made, choosing)
 
     def plain(self, role: Role, who: Occupant, how: Speech) -> Agent:
-        """Make the agent without best-of-n: it says the first reply that it draws."""
+        """Make the agent without best-of-n: it uses the first reply that it draws."""
         tools = self.recipe.tools
         if isinstance(who, ByTurn):
             made = {one: self.agent(role, one, how) for one in who.takers}
@@ -130,7 +130,7 @@ class Team:
         )  # fmt: skip
 
     def _refuse_blind(self, who: str, engine: Engine) -> None:
-        """Refuse a player who cannot take what the environment shows, if nothing else tells the state."""
+        """Refuse a player who cannot read pictures or sounds, if the environment shows its state only in them."""
         env = self.recipe.env
         missing = sorted(envs.lookup(env.name).needs(env.options) - engine.capabilities.media)
         if missing:

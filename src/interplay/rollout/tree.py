@@ -31,8 +31,8 @@ from interplay.types import Outlook, Role, Turn, seed_of
 
 
 async def decide(d: Decision) -> Choice:
-    """Sample candidates, score them and keep one. Candidates whose sampling failed are left out. If the choice is by
-    worth, those whose scoring failed are left out too."""
+    """Sample candidates, score them and keep one. Candidates whose sampling failed are left out. If the candidate is
+    selected by its return, those whose scoring failed are left out too."""
     if d.plan.shows_own and d.ledger.plays is None and any(d.agents[role].trainable for role in d.views):
         d.ledger.plays, d = {}, replace(d, opening=True)
     drawn = await _draw(d)

@@ -1,4 +1,4 @@
-"""The soft channels of a recipe: which cannot work are refused, the others are made and attached to their base."""
+"""The soft channels of a recipe: check that they can work, make them, and attach them to their base models."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def _refuse_combinations(plan: RunPlan, name: str) -> None:
         f"engine.kind is '{recipe.engine.kind}', which takes no vectors: set 'local'": recipe.engine.kind != "local",
         "train.shard is 'fsdp', whose processes have no channels: set 'none'": recipe.train.shard != "none",
         "cluster.rollout_workers have engines of their own: set 0": recipe.cluster.rollout_workers > 0,
-        "stream.max_staleness lets the channel change under a prompt: set 0": recipe.stream.max_staleness > 0,
+        "stream.max_staleness lets a channel change while its prompt is used: set 0": recipe.stream.max_staleness > 0,
         "a critic does not read vectors: take an algorithm without one, such as grpo": plan.algorithm.critic
         is not None,
         "warmstart.base changes the base that it reads with: set false": recipe.warmstart is not None
         and recipe.warmstart.base,
-        "[league] seats older copies of a policy, which know older vectors: remove it": recipe.league is not None,
-        "[[matchups]] seats older copies of a policy, which know older vectors: remove them": snapshots,
+        "[league] seats older copies of a policy, made for older vectors: remove it": recipe.league is not None,
+        "[[matchups]] seats older copies of a policy, made for older vectors: remove them": snapshots,
         "best_of draws replies outside of the line of play: set 1": max(recipe.sampling.best_of, recipe.eval.best_of)
         > 1,
     }

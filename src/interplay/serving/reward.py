@@ -24,7 +24,7 @@ from interplay.types import Message
 
 _MOST_BYTES = 8 * 2**20  # the largest size of one request
 _MOMENT = 0.002  # seconds that a request waits for others
-_AT_ONCE = 2  # batches: while the device computes one, the next one is prepared; and requests that are tokenised
+_AT_ONCE = 2  # threads for scoring (while the device computes one batch, the next is prepared), and for tokenising
 
 
 class RewardServer:
@@ -37,7 +37,7 @@ class RewardServer:
         self._waiting: list[tuple[Conversation, asyncio.Future[float]]] = []
         self._arrived = asyncio.Event()
         self._threads = ThreadPoolExecutor(_AT_ONCE, "interplay-reward")
-        # These tokenise while the model computes. Tokenising needs no Python lock, what is around it does.
+        # These threads tokenise while the model computes. The tokenizer itself does not hold Python's global lock.
         self._readers = ThreadPoolExecutor(_AT_ONCE, "interplay-reward-reader")
 
     def app(self) -> Any:
@@ -72,7 +72,8 @@ class RewardServer:
         if self.token:
             given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
             if not hmac.compare_digest(given, self.token.encode()):
-                return JSONResponse({"error": "the bearer token is wrong or missing."}, 401)
+                why = "the bearer token is wrong or missing; send the header Authorization: Bearer TOKEN."
+                return JSONResponse({"error": why}, 401)
         body = bytearray()
         async for part in request.stream():
             body += part

@@ -33,7 +33,8 @@ def saved_bytes(model: PreTrainedModel, tokens: int) -> int:
     """The bytes that a forward pass over `tokens` keeps for its backward pass, without the parameters."""
     with count_saved(model) as counted, using(_Kept()):
         ids = torch.zeros((1, tokens), dtype=torch.int64, device=model.device)
-        mask = torch.ones((1, 1, tokens, tokens), dtype=torch.bool, device=model.device)  # else it is made from data
+        # Without a mask, transformers would read data to make one.
+        mask = torch.ones((1, 1, tokens, tokens), dtype=torch.bool, device=model.device)
         decoder_of(model)(input_ids=ids, position_ids=ids, attention_mask=mask, use_cache=False)
     return sum(counted.values())
 

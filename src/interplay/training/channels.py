@@ -1,7 +1,7 @@
 """The learner of a soft channel. Its gradients come from the loss of the agent that receives its vectors.
 
-A channel is a policy of its own: it has its own parameters, optimiser, learning rate and clipping. A step of the agents
-leaves it bit-identical, and its step leaves them so.
+A channel is trained like a policy: it has its own parameters, optimiser, learning rate and clipping. A step of the
+agents leaves the channel bit-identical, and a step of the channel leaves the agents bit-identical.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def prune(root: Path, step: int, keep: int, best: int | None = None) -> None:
 @contextmanager
 def written(final: Path) -> Iterator[Path]:
     """Yield a folder to write in. It is renamed to `final` when everything is on disk; after an error it is removed. An
-    existing `final` is replaced: it remains if the run was resumed from an earlier step."""
+    existing `final`, from before the run was resumed from an earlier step, is replaced."""
     work = final.with_name(f".writing-{final.name}")
     for left in final.parent.glob(".writing-*"):  # left by a killed run
         shutil.rmtree(left, ignore_errors=True)
@@ -185,7 +185,7 @@ def read(folder: Path) -> Checkpoint:
 
 
 def _papers(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """The manifest, which must list the files of every checkpoint, and the contents of trainer.json."""
+    """The manifest, which must list state.pt and trainer.json, and the contents of trainer.json."""
     try:
         manifest, trainer = (json.loads((folder / name).read_text()) for name in ("MANIFEST.json", "trainer.json"))
     except (OSError, ValueError) as error:

@@ -125,7 +125,7 @@ class Critic:
         return {"value_loss": total}
 
     def _moved(self) -> None:
-        """Features of an eye that learns with the critic are computed again."""
+        """If the critic's eye learns too, drop its cached features, so that they are computed again."""
         sense = senses.of(self.model)
         if sense is not None and sense.thawed:
             sense.moved()

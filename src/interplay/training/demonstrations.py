@@ -39,7 +39,7 @@ from interplay.training.tries import Example
 from interplay.types import Episode, Keys, Message, Observation, Pictured, Role, Sample, Tool, Turn, seed_of
 from interplay.types.occupant import Scripted, parse_one
 
-READ = "I see:"  # asks for the caption; few tokens in every tokenizer
+READ = "I see:"  # the prompt to which the caption is the reply; it is short in every tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Demonstration:
     observation: Observation
     text: str
     calls: tuple[Called, ...] = ()
-    caption: str = ""  # what the media that the role saw say, in words
+    caption: str = ""  # what the role's pictures and sounds show, in words
 
 
 def demonstrations(
@@ -87,7 +87,8 @@ def demonstrations(
 def readings(
     plan: RunPlan, team: Team, section: WarmstartSection, may_go_on: Callable[[], None] = lambda: None
 ) -> dict[str, list[Example]]:
-    """Examples that teach each policy to say what pictures and sounds tell: those of a bot's play, each once."""
+    """Examples that teach each policy to describe pictures and sounds in words. They come from a bot's play, and equal
+    ones are used once."""
     out: dict[str, dict[str, Example]] = defaultdict(dict)
     for name, moves in _bot_play(plan, section):
         may_go_on()

@@ -72,7 +72,7 @@ class Evolver:
             mine = played[first : first + len(numbers)]
             good = [e for e in mine if e.error is None]
             if not good:
-                raise GuardError(f"every episode of a workflow failed; the first: {mine[0].error}")
+                raise GuardError(f"every episode of a workflow failed; the error of the first one: {mine[0].error}")
             out.append([self._worth(e) for e in good])
         return out
 

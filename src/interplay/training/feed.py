@@ -50,7 +50,7 @@ class Feed:
 
     async def pull(self) -> list[Group]:
         """The groups of the next training step. Groups whose episodes are all too old are replaced, and so are those
-        with too few episodes. For each group that teaches the algorithm nothing, another group is added, up to the
+        with too few episodes. For each group from which the algorithm cannot learn, another group is added, up to the
         algorithm's limit; the group itself stays in the metrics."""
         groups: list[Group] = []
         self.replaced = 0
@@ -85,7 +85,7 @@ class Feed:
         return [g for g in groups if g.number not in out]
 
     def _keep_fresh(self, group: Group) -> bool:
-        """Drop the episodes of a group that have too old tokens; return whether any are left."""
+        """Drop the episodes of a group whose tokens are too old; return whether any are left."""
         fresh: list[Episode] = []
         for episode in group.played:
             if self.lag(episode) <= self.settings.max_staleness:

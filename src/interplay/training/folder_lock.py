@@ -1,5 +1,5 @@
-"""The lock of a run folder. A process that trains in the folder holds it, and it ends with the process, even if that is
-killed."""
+"""The lock of a run folder. A process that trains in the folder holds it. The lock is released when the process ends,
+even if it is killed."""
 
 from __future__ import annotations
 

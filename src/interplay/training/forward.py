@@ -170,7 +170,7 @@ def predict(
 def predict_here(
     model: PreTrainedModel, batch: MicroBatch, temperature: float, mix: Mix | None, recompute: bool
 ) -> tuple[Tensor, Tensor]:
-    """`predict` where all weights of the output layer are on this device."""
+    """`predict` for a model whose output layer has all of its weights on this device."""
     hidden_MC = hidden_states(model, batch, mix, recompute)
     head = model.get_output_embeddings()
     if hidden_MC.is_cuda and head.bias is None and batch.allowed is None:
@@ -206,7 +206,8 @@ def _from_hidden(
 
 
 def _forbidden(allowed: Sequence[tuple[int, ...] | None], logits_MV: Tensor) -> Tensor:
-    """The mask of forbidden tokens. It is written in one go, since row by row would cost more than the model."""
+    """The mask of forbidden tokens. It is written for all rows at once, since a loop would take longer than the
+    model."""
     masked = [i for i, tokens in enumerate(allowed) if tokens is not None]
     spots = [(i, t) for i in masked for t in allowed[i] or ()]
     to = lambda numbers: torch.tensor(numbers, device=logits_MV.device)  # noqa: E731
@@ -242,7 +243,7 @@ def temperature_of(examples: Sequence[Example]) -> float:
     temperatures = {e.sample.temperature for e in examples}
     if len(temperatures) != 1:
         raise GuardError(
-            f"replies of one policy were sampled at different temperatures, {sorted(temperatures)}; expected a single "
-            "one."
+            f"replies of one policy were sampled at different temperatures, {sorted(temperatures)}; expected the same "
+            "temperature for all replies that are trained together."
         )
     return temperatures.pop()

@@ -53,7 +53,10 @@ class Guards:
         for i, name in enumerate(policies):
             found += self.look(name, _below(f"{name}/", metrics), {} if i else zero)  # report the credit of roles once
         if found and self.config.stop_on_guard:
-            raise GuardError(f"step {step}: {'; '.join(found)}; train.stop_on_guard is set.")
+            raise GuardError(
+                f"step {step}: {'; '.join(found)}; train.stop_on_guard is set, so the run stops. Resume it with other "
+                "settings, or with train.stop_on_guard = false."
+            )
         for sentence in found:
             log.warning("step %d: %s", step, sentence)
 

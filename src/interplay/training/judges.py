@@ -1,8 +1,9 @@
-"""The judges of a run that hold something: reward models, what they have learned from, and gold watched beside them.
+"""The judges of a run that have a state: reward models, the labels that they learn from, and the watch that compares
+their rewards with a gold reward.
 
-After some steps a rater compares the run's own episodes, and the reward model learns from that. Some questions are
-held out by their content; where the accuracy on them falls below its limit, the model goes back to its last version
-whose whole interval was above it, and where there is none the run stops.
+After some steps a rater compares the run's own episodes, and the reward model learns from these labels. Some questions
+are held out by their content. If the accuracy on them falls below its limit, the model goes back to its last version
+whose whole confidence interval was above the limit. If there is no such version, the run stops.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Labelled:
     second: str | None
     label: float
     task: str
-    content: str  # names the task's question (`content_of`)
+    content: str  # identifies the task's question (`content_of`)
 
     def better(self) -> Better:
         one = (self.question, self.first)
@@ -207,7 +208,8 @@ class Pupil:
 
 
 def content_of(task: Task) -> str:
-    """What names a task's question: the row of a data set, which other tasks of a later epoch have too, else its id."""
+    """A text that identifies a task's question: its row of a data set, which is the same in later epochs. Without a
+    data set, the id of the task."""
     row = task.data.get("row")
     return task.id if row is None else json.dumps(row, sort_keys=True, default=str)
 
@@ -215,7 +217,10 @@ def content_of(task: Task) -> str:
 def _scored(subject: Subject, component: str) -> Scored:
     value = subject.gold(component)
     if value is None:
-        raise JudgeError(f"'{subject.name}' has no reward '{component}' for the rater to compare.")
+        raise JudgeError(
+            f"'{subject.name}' has no reward '{component}' for the rater to compare; expected a reward in "
+            "judges.NAME.train.labels that the environment gives to everything that the judge scores."
+        )
     return Scored(subject.reply, value)
 
 
@@ -228,7 +233,7 @@ class Judges:
         self.scorers: dict[str, Scoring] = {}
         recipe = plan.recipe
         self.watches = {n: Watch(s.audit.drop, s.audit.window) for n, s in recipe.judges.items() if s.audit}
-        self._warned: set[str] = set()  # judges whose watch has rung
+        self._warned: set[str] = set()  # judges whose alarm was already reported
         self.fixed = {n: Fixed() for n, s in recipe.judges.items() if s.audit and "drift" in s.audit.checks}
         device = device_of(recipe) if recipe.judges else "cpu"
         for name, section in recipe.judges.items():
@@ -283,7 +288,7 @@ class Judges:
             if section.audit.stop:
                 raise GuardError(sentence)
             if name not in self._warned:
-                log.warning("%s This is said once; the metric judge/%s/rang shows every step.", sentence, name)
+                log.warning("%s This warning is shown once; the metric judge/%s/rang has every step.", sentence, name)
             self._warned.add(name)
         return {f"judge/{name}/gold": gold, f"judge/{name}/proxy": proxy, f"judge/{name}/rang": float(rang)}
 

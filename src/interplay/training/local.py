@@ -133,7 +133,7 @@ class LocalLearner:
     def apply(self, loss: float) -> float:
         """Clip the gradients and take an optimiser step; return the gradient norm."""
         who, limit = f"policy '{self.name}'", self.config.grad_clip
-        ranks = ranks_of(self.model) if self.adapter is None else ALONE  # every rank has an adapter whole
+        ranks = ranks_of(self.model) if self.adapter is None else ALONE  # every rank has the whole adapter
         with latch_of(self.model).writing() if self.adapter is None else nullcontext():
             norm = clipped_step(self.optimizer, limit, loss, who, "lower train.lr", ranks)
             self.masters.publish()

@@ -62,7 +62,7 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """With the cache and the features."""
+        """The needed bytes, with the cache and the features."""
         return self.needed + self.cache + self.features
 
     def __str__(self) -> str:
@@ -359,14 +359,14 @@ def learner_bytes(plan: RunPlan) -> int:
 
 
 def estimated_metrics(plan: RunPlan) -> dict[str, float]:
-    """On a GPU, the estimate of a run's memory with its cache, to compare with `memory_gib`, what was used. On a
-    CPU the two cannot be compared: the process has Python and its libraries too."""
+    """On a GPU, the estimate of a run's memory with its cache. It can be compared with the metric `memory_gib`, the
+    memory that was used. On a CPU it cannot, because `memory_gib` then also counts Python and its libraries."""
     return {"memory_estimate_gib": estimate(plan).total / GiB} if wanted_device(plan.recipe) == "cuda" else {}
 
 
 def peak_bytes() -> int:
     """The most memory that was used at once so far: of the GPU if there is one, else of this process. 0 if the system
-    does not tell."""
+    does not report it."""
     if torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
     try:

@@ -33,9 +33,9 @@ def minibatches(examples: Sequence[Example], config: TrainSection, seed: int) ->
 
 
 def token_weights(examples: Sequence[Example], average: str | int, staleness: int = 0) -> dict[str, float]:
-    """The weight of one token of each sample, by the sample's id. The weights of all tokens add up to 1; if `average`
-    is a constant length, they would if each sample had that many tokens. An example counts as `share` samples. Tokens
-    more than `staleness` training steps old do not count."""
+    """The weight of one token of each sample, by the sample's id. The weights of all tokens add up to 1. (If `average`
+    is a constant length, they do so only if each sample has that many tokens.) An example counts as `share` samples.
+    Tokens more than `staleness` training steps old do not count."""
     counts = {e.sample.id: _counted(e, staleness) for e in examples}
     shares = {e.sample.id: e.share if counts[e.sample.id] else 0.0 for e in examples}
     left = sum(shares.values())

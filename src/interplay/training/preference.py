@@ -40,7 +40,7 @@ from interplay.types import Message, Sample, seed_of
 ModelKind = Literal["reward_model", "verifier"]
 Conversation = tuple[tuple[Message, ...], str]  # what was asked, and the reply
 _REMEMBERED = 100_000  # conversations whose tokens are kept
-NOTES = "interplay.json"  # beside the model: what Hugging Face has no place for
+NOTES = "interplay.json"  # a file beside the model, with values for which Hugging Face's format has no place
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,8 @@ class RewardModel:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def read(self, conversations: Sequence[Conversation]) -> list[tuple[int, ...]]:
-        """The tokens of conversations as the model's template writes them; of a long one, its end. New ones are
-        tokenised together, on several threads."""
+        """The tokens of conversations as the model's template writes them. Of a long conversation, only the last
+        `longest` tokens are used. New conversations are tokenised together, on several threads."""
         rows = [self._ids.get(c) for c in conversations]
         new = list(dict.fromkeys(c for c, ids in zip(conversations, rows, strict=True) if ids is None))
         known: dict[Conversation, tuple[int, ...]] = {}
@@ -306,7 +306,7 @@ def load_reward_model(
     folder: Path, config: TrainSection, device: str, dtype: torch.dtype, kind: ModelKind | None = None
 ) -> RewardModel:
     """Load what `save` wrote, or any Hugging Face model for sequence classification that has one label and a linear
-    head. `kind` is what it should be, if that is known: other libraries do not write it down."""
+    head. `kind` is the kind that the caller expects, if any: other libraries do not store it."""
     try:
         shape = AutoConfig.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder)

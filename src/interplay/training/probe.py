@@ -42,11 +42,11 @@ class Probe:
         self.tokens, self.thread = tokens, thread
         self._recent: dict[str, list[Sample]] = {}
         self._compared: dict[str, int] = {}  # the version of each policy at the last comparison
-        # By policy: the version and the samples for which the learner's log-probs were computed last, and these.
+        # By policy: the last version and samples for which the learner's log-probs were computed, and these log-probs.
         self._known: dict[str, tuple[int, Sequence[Sample], list[list[float]]]] = {}
 
     def begin(self, members: Iterable[Member]) -> None:
-        """The weights with which a run begins, or goes on, were not changed by an update, so they are not compared."""
+        """Note the versions with which a run begins or goes on. No update has sent them, so they are not compared."""
         self._compared = {member.name: member.version for member in members}
 
     def remember(self, policy: str, examples: Sequence[Example]) -> None:
@@ -155,7 +155,8 @@ def _checked(what: str, learner: Learner, ours: Sequence[Sequence[float]], their
     if not gap <= limit:  # also true for NaN
         raise GuardError(
             f"{what} log-probs differ from the learner's by {gap:.2e} over {len(pairs)} recent tokens, more than "
-            f"train.{key} ({limit:g}). The engine does not use the weights that were trained, so the run stops."
+            f"train.{key} ({limit:g}). The engine does not use the weights that were trained, so the run stops. Resume "
+            "it from its newest checkpoint; if this happens again, use another engine.kind."
         )
     return gap
 

@@ -92,9 +92,9 @@ class RankGroup:
             except RankEnded as ended:
                 self._give_up(str(ended))
             if not ready and any(not fine for fine, _ in found.values()):
-                break  # one rank has failed, and the others wait for it in vain
+                break  # one rank has failed, and the others wait for it
             if not ready:
-                who = ", ".join(map(str, sorted(waiting)))  # one hangs, or several that wait for each other
+                who = ", ".join(map(str, sorted(waiting)))  # these ranks hang, or wait for each other
                 self._give_up(
                     f"rank {who} of the learner gave no answer within {self._timeout:g} s (cluster.learner_timeout)"
                 )
@@ -140,7 +140,7 @@ class ChildRanks:
             self._children.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL))
             theirs.close()
             self._connections.append(ours)
-            with suppress(RankEnded):  # its answer is awaited, and that fails too
+            with suppress(RankEnded):  # waiting for its answer raises the same error
                 self.send(rank, "begin", (replace(setup, rank=rank, meeting=meeting),))
         self.pids = [child.pid for child in self._children]
 

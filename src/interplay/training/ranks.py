@@ -51,7 +51,7 @@ class Ranks:
 
     @torch.no_grad()
     def add_gradients(self, tensors: Sequence[Tensor]) -> None:
-        """Add up the gradients of tensors that every rank has whole, such as adapters. FSDP adds up the others."""
+        """Add up the gradients of tensors that are whole on every rank, such as adapters. FSDP adds up the others."""
         if self.size == 1 or not tensors:
             return
         flat = torch.cat([(torch.zeros_like(t) if t.grad is None else t.grad).flatten() for t in tensors])

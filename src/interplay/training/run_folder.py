@@ -90,8 +90,8 @@ class RunFolder:
         return {p.name: p.stat().st_size if p.exists() else 0 for p in self._files}
 
     def rewind(self, offsets: Mapping[str, int]) -> None:
-        """Cut every file to the length that a checkpoint noted. A file that is shorter has lost lines: it stays as it
-        is, and a warning says so."""
+        """Cut every file to the length that is stored in a checkpoint. A file that is shorter has lost lines: it is not
+        changed, and a warning is logged."""
         for path in self._files:
             if not path.exists():
                 continue

@@ -22,7 +22,7 @@ class Scorer:
     references: Mapping[str, Snapshot]  # for each policy: its current reference
 
     def score(self, turns: Mapping[str, Sequence[Turn]], due: Sequence[Turn], credit: Credit) -> None:
-        """Fill in what the algorithm needs for the turns of each policy. Where it needs values, also compute those of
+        """Fill in what the algorithm needs for the turns of each policy. If it needs values, also compute those of
         turns that were `due` when an episode was cut off."""
         for name, mine in turns.items():
             if self.algorithm.reference:

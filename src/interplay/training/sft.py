@@ -29,10 +29,10 @@ def warmstart(
     plan: RunPlan, team: Team, learners: Mapping[str, Learner], folder: Path,
     report: Callable[[str, int, int, float], None], may_go_on: Callable[[], None],
 ) -> dict[str, str]:  # fmt: skip
-    """Imitate as `plan.recipe.warmstart` says, then give the trained learners new optimisers. With its `base`, the base
-    models under adapters are trained instead and saved in `folder`. With its `read`, they first learn to say what media
-    tell. Returns the new base of each policy on them. `may_go_on` is called before every game that is played or read,
-    and may raise."""
+    """Imitate as `plan.recipe.warmstart` says, then give the trained learners new optimisers. With `warmstart.base`,
+    the base models under adapters are trained instead and saved in `folder`. With `warmstart.read`, models first learn
+    to describe pictures and sounds in words. Returns the new base of each policy whose base was trained. `may_go_on` is
+    called before every game that is played or read, and may raise."""
     section = plan.recipe.warmstart
     assert section is not None
     read = readings(plan, team, section, may_go_on) if section.read else {}

@@ -1,8 +1,8 @@
 """A learner whose model is sharded over processes of its own (`rank_group.py`). This is the driver's side of it.
 
-The driver has the weights once more, for the local engine. They are replaced after every training step, under the lock
-that keeps the engine from reading them. So a sharded policy always has an engine apart, and its versions are published
-like those of an adapter: once for each training step.
+The driver has another copy of the weights, for the local engine. It is replaced after every training step, under the
+lock that keeps the engine from reading it. So the engine of a sharded policy never uses the learner's own tensors, and
+versions are published like those of an adapter: once for each training step.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Each rank stores its part of every parameter, gradient and moment. A layer's weights are gathered right before the layer
 runs, forward and backward; or they are kept until an optimiser step changes them (`keep`). Losses are sums with global
-denominators (promise 6), so the gradients of ranks are added up and not averaged. Adapters are small: every rank has
-them whole, and their gradients are added up (`ranks.py`).
+denominators (promise 6), so the gradients of ranks are added up and not averaged. Adapters are small, so every rank has
+all of their weights, and their gradients are added up (`ranks.py`).
 
 A sharded model cannot be sampled from. Its engine has weights of its own, which are updated after every step.
 """
@@ -74,5 +74,5 @@ def _release(parts: Sequence[FSDPModule]) -> None:
 
 
 def _predict(model: PreTrainedModel, *given: Any) -> tuple[Tensor, ...]:
-    """FSDP puts hooks on what it returns, and hooks on a view can be lost."""
+    """The results of `predict_here` as copies: FSDP puts hooks on them, and hooks on a view can be lost."""
     return tuple(tensor.clone() for tensor in predict_here(model, *given))

@@ -49,7 +49,10 @@ class Snapshots:
                 "it."
             )
         if not folder.is_dir() or _digest(folder) != self.digest(who):
-            raise CheckpointError(f"snapshot '{folder}' is missing or damaged, and the run cannot continue without it.")
+            raise CheckpointError(
+                f"snapshot '{folder}' is missing or damaged, and the run cannot continue without it; restore the "
+                "folder from a backup, or start a new run."
+            )
         return folder
 
     def seat(self, wanted: Collection[Snapshot]) -> None:

@@ -135,7 +135,7 @@ class Varlen:
 
 def varlen(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: float, window: int) -> Tensor:
     """Causal attention along every path through the spans, with the fastest kernel for this dtype. `window` is ignored
-    where spans have others above them."""
+    if some spans have others above them."""
     if spans.above:
         mixed: Tensor = Joined.apply(q_THD, k_TGD, v_TGD, spans, scale)
         return mixed

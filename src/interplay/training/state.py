@@ -47,7 +47,7 @@ class RunState:
 
     plan: RunPlan
     folder: Path
-    # Starts the processes of a sharded learner elsewhere. It is passed in, since this package may not import
+    # Starts the processes of a sharded learner on other machines. It is passed in, since this package may not import
     # `distributed`.
     start_ranks: StartRanks | None = field(default=None, kw_only=True)
     step_index: int = field(default=0, init=False)
@@ -104,7 +104,8 @@ class RunState:
         return out
 
     def _make_channels(self) -> dict[str, ChannelLearner]:
-        """The learners of channels, which the learners of agents on the same base step with their own."""
+        """The learners of channels. The learner of an agent takes their steps together with its own, if the channel's
+        receiver has the same base."""
         recipe, out = self.plan.recipe, {}
         for name, section in recipe.channels.items():
             model = self.team.members[seat_of(recipe, section.receiver)].loaded.model
@@ -217,8 +218,8 @@ class RunState:
         self.mark_versions()
 
     def _written(self, name: str) -> None:
-        """The optimiser has changed the weights. The engine samples from the same full weights at once; adapters and
-        the weights of a learner apart are copied to it after the whole training step."""
+        """The optimiser has changed the weights. An engine that shares the full weights samples from them at once.
+        Adapters, and weights of learners in other processes, are copied to it after the whole training step."""
         member = self.team.members[name]
         if self._is_shared(name):
             member.publish(member.version + 1)
@@ -227,8 +228,8 @@ class RunState:
         self.versions.made(name, member.version, self.step_index)
 
     def publish_copies(self, names: Iterable[str]) -> dict[str, float]:
-        """Copy to the engine what a training step changed, where the engine does not read the learner's tensors. Return
-        how long that took."""
+        """Copy to the engine what a training step changed, for policies whose engine does not read the learner's
+        tensors. Return how long that took."""
         metrics: dict[str, float] = {}
         for name in names:
             member, learner = self.team.members[name], self.learners[name]

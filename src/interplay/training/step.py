@@ -280,7 +280,7 @@ class _Spread:
         self._lengths, self._device = [len(s.action) for s in samples], device
 
     def __call__(self, values: Sequence[object]) -> Tensor:
-        # Repeated on the host: the device would have to be waited for, to know how many numbers there are.
+        # Repeated on the host. On the device, the host would have to wait to learn the size of the result.
         each = np.repeat(np.asarray(values), self._lengths)
         return torch.from_numpy(each.astype(np.float32) if each.dtype == np.float64 else each).to(self._device)
 
@@ -318,10 +318,12 @@ def _refuse_gap(learner: Stepping, account: _Account, everyone: Sequence[Steppin
     if gap > limit:
         raise GuardError(
             f"policy '{learner.name}': engine and learner disagree by {gap:.2e} in log-prob, more than train.{key} "
-            f"({limit:g}); the samples were not drawn from these weights."
+            f"({limit:g}); the samples were not drawn from these weights, or rounding differs too much. See "
+            "docs/troubleshooting.md, or set dtype = 'float32'."
         )
     raise GuardError(
         f"policy '{learner.name}': at the first minibatch the ratio to the policy before the step is "
         f"{math.exp(stray):.4f}, but it should be 1, because no weight has changed yet; the limit is train.{key} "
-        f"({limit:g} in log-prob). Two passes over the same tokens disagree."
+        f"({limit:g} in log-prob). Two passes over the same tokens disagree; set dtype = 'float32', or raise the limit "
+        "if rounding explains the difference."
     )

@@ -38,7 +38,7 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
     metrics["turns_illegal"] = reply_share(episodes, learners, lambda t: t.illegal)
     metrics["turns_cut"] = reply_share(episodes, learners, lambda t: t.status is Status.LENGTH)
     metrics["turns_merged"] = sum(t.last.extends is not None for t in trainable) / max(1, len(trainable))
-    told = Counter(t.last.history for t in trainable if t.last.history)  # by outside programs
+    told = Counter(t.last.history for t in trainable if t.last.history)  # how programs repeat replies
     metrics |= {f"history/{how}": count / len(trainable) for how, count in sorted(told.items())}
     if calls := [c for t in trainable for c in t.samples[:-1]]:
         metrics["tool_calls"] = len(calls) / len(trainable)

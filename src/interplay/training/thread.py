@@ -27,7 +27,7 @@ class LearnerThread:
             work, done = job
             try:
                 done.set_result(work())
-            except BaseException as error:  # raised where the result is awaited
+            except BaseException as error:  # `do` raises it when the caller awaits the result
                 done.set_exception(error)
 
     async def do(self, work: Callable[[], T]) -> T:
@@ -38,3 +38,4 @@ class LearnerThread:
 
     def close(self) -> None:
         self._work.put(None)
+        self._thread.join(timeout=1)  # it is idle, unless an error ended the run during a step

@@ -78,7 +78,7 @@ class Trainer(RunState):
 
     observer: Observer = field(default_factory=Observer)
     make_fleet: Callable[[RunState], Fleet] | None = None  # None: episodes are played in this process
-    interrupt: Interrupt = field(default_factory=Interrupt)  # a caller that starts the run again keeps its own
+    interrupt: Interrupt = field(default_factory=Interrupt)  # of the caller, if it may start the run again
     judging: Judging | None = field(default=None, init=False)
     auditing: Auditing | None = field(default=None, init=False)
     _counted: float = field(default=0.0, init=False)  # the time up to which `seconds` counts
@@ -332,7 +332,7 @@ class Trainer(RunState):
         """The tokens that each policy sampled for this step. Failed and dropped episodes count too, and so do rejected
         candidates, playouts and the calls of judges."""
         used, self.feed.discarded = self.feed.discarded, Counter()
-        designs = [e for e in learned.episodes if not e.used]  # read from a checkpoint, which does not hold this
+        designs = [e for e in learned.episodes if not e.used]  # a designer's, which are stored without `used`
         for turn in (t for e in designs for t in e.turns):
             used[turn.policy] += turn.sampled
         for episode in (e for group in groups for e in group.played):

@@ -1,4 +1,4 @@
-"""Moves weights between processes: from ranks of a learner to an engine apart, and back.
+"""Moves weights between processes: from the ranks of a learner to an engine with its own weights, and back.
 
 Weights travel as safetensors files of at most 512 MiB, under their Hugging Face names. They are gathered and read one
 tensor at a time, so no process needs memory for a second copy of a model.
@@ -47,7 +47,7 @@ def write_weights(model: PreTrainedModel, folder: Path, bucket: int = BUCKET) ->
 @torch.no_grad()
 def read_weights(model: PreTrainedModel, folder: Path) -> None:
     """Overwrite the weights of a plain or a sharded model with those in `folder`."""
-    ranks_of(model).release()  # what is gathered would not change
+    ranks_of(model).release()  # gathered copies would keep the old weights
     left = dict(model.named_parameters())
     for file in sorted(folder.glob("weights-*.safetensors")):
         with safe_open(file, framework="pt") as found:

@@ -64,7 +64,7 @@ class Node:
     offset: int  # where its tokens begin in the row
     position: int  # of its first token in the sequence it belongs to
     media: tuple[MediaSpan, ...] = ()  # places counted from the node's first token
-    places_3L: np.ndarray | None = None  # rotary positions of its tokens, where they are not their positions (M-RoPE)
+    places_3L: np.ndarray | None = None  # rotary positions, if they differ from the positions (M-RoPE)
 
 
 @dataclass

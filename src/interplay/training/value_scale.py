@@ -33,7 +33,7 @@ class ValueScale:
 
     def follow(self, targets: Sequence[float], head: nn.Linear) -> None:
         """Update the scale with the targets of a step, and adjust `head` so that its values stay the same. The first
-        time the head is left alone: where it predicted 0, its value is then the mean of the targets."""
+        time, the head is not adjusted: an output of 0 then stands for the mean of the targets."""
         if not targets or not all(map(math.isfinite, targets)):
             return
         first, mean, deviation, count = not self.weight, self.mean, self.deviation, len(targets)

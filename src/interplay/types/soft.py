@@ -23,8 +23,9 @@ class SoftMessage:
     the channel's current weights; `version` is that of the weights when the message was sent. Because the digest covers
     all fields, prompts that hold vectors of different versions are different prompts.
 
-    With `tokens`, that many places are added to the receiver's prompt. With 0, the vectors are added to the words
-    `over` of the message that carries them. `digests` are those of the pictures and sounds that the sender saw."""
+    If `tokens` is not 0, that many places are added to the receiver's prompt. If it is 0, the vectors are added to the
+    embeddings of `over`, the text of the message that carries them. `digests` are those of the pictures and sounds that
+    the sender saw."""
 
     channel: str
     version: int

@@ -60,7 +60,7 @@ class Api:
 
 
 def written(data: Any) -> bytes:
-    """JSON that every browser reads: infinite numbers and halves of characters would break it."""
+    """JSON that every browser can read: all characters are escaped as ASCII, and infinite numbers become null."""
     try:
         return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:

@@ -109,7 +109,7 @@ def message_row(row: Sequence[Any]) -> dict[str, Any]:
 
 def _seen(turns: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> dict[str, list[str]]:
     """For each turn of the main line, the other roles that were shown its text: one of their later prompts contains it
-    as a whole word. This finds quotations, and not what can be concluded."""
+    as a whole word. This finds quotations only; it does not show what a role could infer."""
     line = [t for t in turns if t["kept"]]
     found: dict[str, list[str]] = {}
     for at, turn in enumerate(line):

@@ -76,7 +76,7 @@ def explain(
 
 
 def _about(algorithm: Algorithm | None) -> str:
-    """The first paragraph of the page of an algorithm."""
+    """The first two paragraphs of an algorithm's page: its title, and what it does."""
     if algorithm is None:
         return ""
     text = sys.modules[type(algorithm).__module__].__doc__ or type(algorithm).__doc__ or ""
@@ -94,7 +94,7 @@ def _of_replies(played: Recorded, turn: Turn, algorithm: CompareReplies, weights
     rows = [[r.name, r.level.value, r.role, r.value] for r in outlook.rewards.of(turn.role)]
     found = _compared([credit.candidate_return(t, weights) for t in turns], algorithm, turns.index(turn))
     members = [_member(played, t, value) for t, value in zip(turns, found["returns"], strict=True)]
-    # A tree does not play equal candidates on, because their advantages are 0 whatever they would earn.
+    # A tree does not play out candidates that are all equal, because their advantages are 0 whatever they would earn.
     scored = any(t.outlook is not None and t.outlook.rewards.of(t.role) for t in turns)
     return {
         "kind": "replies", "rewards": reward_rows(rows, weights), "members": members, "expected": None,

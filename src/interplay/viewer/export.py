@@ -1,7 +1,7 @@
 """Writes runs as one HTML file that needs no server: the page, and the answers to everything it can ask.
 
-All curves are in it, and of the episodes a selection: the first and last of the run, the best and the worst, and others
-evenly spaced.
+The file has all curves and a selection of the episodes: the first and last of the run, the best and the worst, and
+others evenly spaced.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def chosen(run: RunReader, source: str, count: int) -> list[int]:
 
 
 class PageAnswers:
-    """PageAnswers by the URL that asks for them, as `store.js` writes it."""
+    """Answers by the URL that asks for them, as `store.js` writes it."""
 
     def __init__(self, api: Api) -> None:
         self.api = api

@@ -126,7 +126,7 @@ class Games:
         return shown.to_json()
 
     async def _start(self, shown: BrowserGame, played: GuestGame, seed: int) -> None:
-        for name in [name for name in self._tasks if name not in self._games]:  # nobody can play them on
+        for name in [name for name in self._tasks if name not in self._games]:  # nobody can continue them
             self._tasks[name].cancel()
         self._tasks[shown.id] = task = asyncio.create_task(_play(shown, played, seed))
         task.add_done_callback(lambda _: self._tasks.pop(shown.id))

@@ -1,4 +1,4 @@
-"""Where a judge and a gold reward disagree: two episodes of one task, of which each prefers another.
+"""Where a judge and a gold reward disagree: pairs of episodes of one task that they order differently.
 
 Gold is a component of the environment's own reward: the one of `judges.NAME.audit.gold`, or another that is asked for.
 """
@@ -93,7 +93,8 @@ def _scored(step: int, data: Mapping[str, Any], role: str) -> _Scored:
 
 
 def _pairs(group: Sequence[_Scored], judge: str, gold: str) -> Iterator[tuple[float, float, _Scored, _Scored]]:
-    """Both differences of every two episodes that both have scored."""
+    """For every two episodes that have both rewards: the difference of the judge's reward, the difference of gold, and
+    the two episodes."""
     known = [one for one in group if judge in one.values and gold in one.values]
     for a, b in itertools.combinations(known, 2):
         yield a.values[judge] - b.values[judge], a.values[gold] - b.values[gold], a, b

@@ -78,7 +78,8 @@ class EpisodeIndex:
         return bool(self._head) and size > self._end and file.read(len(self._head)) != self._head
 
     def _complete(self, file: Any, size: int) -> bool:
-        """Whether a whole line is still unread. A line without its end is being written, or was left by a kill."""
+        """Whether a whole line is still unread. A line without its end is being written, or a killed process left
+        it."""
         file.seek(self._end)
         while block := file.read(min(1 << 20, size - file.tell())):
             if b"\n" in block:
@@ -137,7 +138,7 @@ class EpisodeIndex:
 
     def read(self, number: int) -> dict[str, Any]:
         """An episode as JSON data of the present schema. The latest few are kept, since a page asks about the turns of
-        one episode again and again; nobody may change them."""
+        one episode again and again. Callers must not change them."""
         if number not in self._latest:
             found = self._parsed(self.places[number])
             if self.places[number].size > _LARGE:
@@ -163,7 +164,9 @@ class EpisodeIndex:
                 return episode_json.to_json(*schema_0.from_json(row["episode"]))
             return row["episode"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-            raise InterplayError(f"'{self.path}' at byte {place.start} is no episode record ({error}).") from None
+            raise InterplayError(
+                f"'{self.path}' at byte {place.start} is no episode record ({error}); the file may be damaged."
+            ) from None
 
 
 def _places(line: bytes, start: int, number: int) -> Iterator[RecordPlace]:

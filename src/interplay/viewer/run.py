@@ -72,8 +72,8 @@ class MetricsFile:
                 column.append(None)
 
     def thinned(self) -> dict[str, Any]:
-        """All columns, with every n-th row if there are many; the last row is always among them. A metric that comes
-        only every few steps keeps its nearest earlier value of the stretch that is left out."""
+        """All columns, with every n-th row if there are many; the last row is always among them. If a row lacks a
+        metric, the metric has its latest value in the rows that are left out just before."""
         every = max(1, math.ceil(len(self.steps) / _POINTS))
         if every == 1:
             return {"steps": self.steps, "columns": self.columns}

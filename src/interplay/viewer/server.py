@@ -93,7 +93,7 @@ class Viewer:
             if plain or (origin is not None and origin != f"http://{host}"):
                 return _refused(403, "only the viewer's own page may send this.")
             if int(request.headers.get("content-length", _MOST + 1)) > _MOST:
-                return _refused(413, "this is too large.")
+                return _refused(413, f"the request is too large; send at most {_MOST:,} bytes.")
         reply = await then(request)
         reply.headers.update({k: v for k, v in _HEADERS.items() if k not in reply.headers})
         return reply

@@ -65,8 +65,9 @@ def _rows(episode: Mapping[str, Any], sections: Mapping[str, JudgeSection]) -> I
 
 
 def _prefers_first(turn: Mapping[str, Any]) -> float | None:
-    """How surely a judge of pairs prefers the reply that it was shown first. A local judge can only say A or B, so the
-    probability of its answer says it. Other answers are parsed as the run parsed them; None: it cannot be parsed."""
+    """The probability with which a judge of pairs prefers the reply that it was shown first. A local judge can only say
+    A or B, so it follows from the probability of its answer. Other answers are parsed as the run parsed them; None if
+    that fails."""
     sample = turn["samples"][-1] if turn["samples"] else None
     if sample and sample["mask"]:
         sure = math.exp(math.fsum(sample["logprobs"]))
@@ -75,7 +76,8 @@ def _prefers_first(turn: Mapping[str, Any]) -> float | None:
 
 
 def _parsed(text: str, section: JudgeSection) -> bool:
-    """Whether the run could use an answer. Marks that are expected from probabilities need no words."""
+    """Whether the run could use an answer. With marks = "expected", marks come from probabilities and not from the
+    text."""
     if section.marks == "expected":
         return True
     if section.kind == "rubric":
@@ -86,7 +88,8 @@ def _parsed(text: str, section: JudgeSection) -> bool:
 
 
 def _flipped(answers: Sequence[Mapping[str, Any]]) -> bool | None:
-    """Whether the choice followed the place; None unless both orders were asked and answered. Votes are averaged."""
+    """Whether the judge preferred the same place in both orders; None unless both were asked and answered. Votes are
+    averaged."""
     means = []
     for swapped in (False, True):
         votes = [a["first"] for a in answers if a["swapped"] is swapped and a["first"] is not None]

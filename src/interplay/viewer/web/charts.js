@@ -24,7 +24,7 @@ function wide(_, low, high) {
   return [middle - half, middle + half];
 }
 
-// Labels with as many digits as write the distance between two of them exactly: 0.25 needs two.
+// Labels with as many digits as are needed to write the distance between two of them exactly: 0.25 needs two.
 function labels(_, ticks) {
   const gap = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) : 1;
   let digits = 0;
@@ -32,7 +32,7 @@ function labels(_, ticks) {
   return ticks.map((t) => (digits > 0 && digits < 7 ? t.toFixed(digits).replace("-", "−") : num(t)));
 }
 
-// The width of the y axis: its longest label has room. The last size is kept after the first round, as uPlot asks for it again.
+// The width of the y axis, so that its longest label fits. uPlot asks for it several times, and later calls return the first size.
 function widest(plot, texts, i, round) {
   const axis = plot.axes[i];
   if (round > 1) return axis._size;
@@ -60,7 +60,8 @@ export function Chart({ title, steps, series, smoothing = 0, height = 170, note 
     };
     const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const banded = drawn.filter((s) => s.low);
-    // The curves decide the y axis, with more room for bands: the interval of two seeds can be ten times as wide as they are apart.
+    // The curves set the range of the y axis, with some room for bands. Bands do not: the interval of two seeds can be ten times as
+    // wide as the seeds are apart.
     const edge = { auto: false, stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
     const roomy = (u, low, high) => wide(u, low - 0.5 * (high - low), high + 0.5 * (high - low));
     const plot = new window.uPlot({

@@ -21,7 +21,7 @@ export function Episode({ run, query }) {
   if (!data) return html`<${Waiting} error=${error} />`;
   const roles = Object.keys(data.seats);
   const to = (changes) => link(["run", run, "episode"], { ...query, explain: "", ...changes });
-  // The full colour is for the largest advantage of the episode, but not where all of them are rounding errors.
+  // The largest advantage of the episode has the full colour, unless all of them are rounding errors.
   const most = Math.max(1e-4, ...data.turns.map((t) => Math.abs(t.advantage ?? 0)));
   const shared = { run, query, data, roles, to, most };
   const candidates = data.turns.some((t) => t.outlook !== null || t.candidate > 0);
@@ -61,7 +61,7 @@ function Talk({ run, query, data, roles, to, most }) {
       ${roles.length > 1 && html`<span class="soft">Grey: what another role said and this role was not shown.</span>`}</div>
     <div class="talk" style=${{ gridTemplateColumns: columns }}>
       ${roles.map((role) => html`<div class="head"><${Role} name=${role} roles=${roles} /> <span class="soft">${plain(data.seats[role])}</span></div>`)}
-      ${whole && html`<div class="head soft">the whole state, which no role need see</div>`}
+      ${whole && html`<div class="head soft">the whole state; a role may see only a part of it</div>`}
       ${decisions.map((decision) => {
         const acting = line.filter((t) => t.decision === decision);
         return html`${roles.map((role) => {

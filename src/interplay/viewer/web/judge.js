@@ -41,7 +41,7 @@ function scales(names, metrics) {
 function Verdicts({ run }) {
   const { data, error } = useAnswer(`run/${run}/verdicts`, {}, run);
   if (!data) return html`<${Waiting} error=${error} />`;
-  if (!data.rows.length) return html`<${Empty}>No verdicts are recorded: a gold program or a reward model says no words.<//>`;
+  if (!data.rows.length) return html`<${Empty}>No verdicts are recorded. Gold programs and reward models give numbers, not words.<//>`;
   return html`<p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${counted(j.asked, "question")}, ${j.both} in both orders, ${j.flipped} changed with the order</span>`)}</p>
     ${data.rows.map((row) => html`<article class="turn judge"><header><b>${plain(row.judge)}</b> <span class="soft">${plain(row.episode)}, question ${row.question + 1}</span>${row.flipped && html`<span class="chip warn">changed with the order</span>`}</header>
       <details><summary>what it was asked</summary><${Messages} messages=${row.messages} run=${run} /></details>

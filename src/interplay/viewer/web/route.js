@@ -1,7 +1,7 @@
 // The address after the # is the place in the viewer, so every view has a link: #/run/demo/episode?step=3&id=…
 import { useEffect, useRef, useState } from "preact/hooks";
 
-// An address that a person typed may have a % that begins no code.
+// An address that a person typed may contain a % that is not part of an escape.
 export function decoded(text) {
   try { return decodeURIComponent(text); } catch { return text; }
 }
@@ -42,8 +42,7 @@ export function adjust(changes, replace = true) {
   go(parts, { ...query, ...changes }, replace);
 }
 
-// Keys of the page. A key does nothing while a field in which one writes or chooses has the focus; a box that is ticked
-// is none.
+// Keys of the page. A key does nothing while a text field or a list of choices has the focus. Check boxes do not count.
 export function useKeys(table) {
   const now = useRef(table);
   now.current = table; // set while the page is drawn, so that a key pressed at once finds what was just chosen

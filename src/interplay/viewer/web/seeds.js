@@ -14,7 +14,7 @@ export function sameRecipe(recipes) {
   return [...groups.values()];
 }
 
-// The mean of numbers and half the width of its interval, which one number does not have.
+// The mean of numbers and half the width of its interval. A single number has no interval.
 export function estimate(values) {
   const count = values.length, mean = values.reduce((a, b) => a + b, 0) / count;
   if (count < 2) return { mean, half: null };

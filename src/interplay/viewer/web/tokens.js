@@ -7,10 +7,10 @@ import { useAnswer } from "viewer/store.js";
 
 const MEASURES = {
   advantage: { name: "advantage", of: (s, i) => s.advantages[i], signed: true, about: "Blue: reinforced. Red: made less likely." },
-  logprob: { name: "surprise (−log-prob)", of: (s, i) => (s.logprobs[i] === null ? null : -s.logprobs[i]), about: "Dark: the policy thought this token unlikely (nats)." },
+  logprob: { name: "surprise (−log-prob)", of: (s, i) => (s.logprobs[i] === null ? null : -s.logprobs[i]), about: "Dark: this token was unlikely under the policy (nats)." },
   reference: { name: "log-prob minus reference", of: (s, i) => (s.references[i] === null ? null : s.logprobs[i] - s.references[i]), signed: true, about: "Blue: more likely than under the reference policy. Red: less." },
-  gap: { name: "gap (learner − engine)", of: (s, i) => s.gaps[i], signed: true, about: "The learner's log-prob minus the engine's, just before the step. Blue: the learner thought it more likely. In fp32 it is rounding; after stale rollouts it is how far the policy moved." },
-  entropy: { name: "entropy", of: (s, i) => s.entropies[i], about: "Dark: many tokens were likely here (nats). It was a real choice." },
+  gap: { name: "gap (learner − engine)", of: (s, i) => s.gaps[i], signed: true, about: "The learner's log-prob minus the engine's, just before the step. Blue: more likely under the learner. In fp32 the gap is rounding; after stale rollouts it shows how far the policy has moved." },
+  entropy: { name: "entropy", of: (s, i) => s.entropies[i], about: "Dark: many different tokens were likely here (nats)." },
   value: { name: "critic's value", of: (s, i) => s.values[i], signed: true, about: "The critic's value before the token." },
   version: { name: "version of the weights", of: (s, i) => s.versions[i], about: "Darker: newer weights sampled the token." },
 };
