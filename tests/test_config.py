@@ -199,7 +199,19 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "exploitability of a bot",
         changed(seats={"X": "player", "O": "bot:random"}),
         ("eval.exploitability=true",),
-        ("eval.exploitability is true", "seats.O is 'bot:random'", "expected a policy"),
+        ("eval.exploitability is true", "seats.O is 'bot:random'", "expected a local policy"),
+    ),
+    (
+        "exploitability of a remote model",
+        changed(
+            seats={"X": "player", "O": "far"},
+            policies={
+                "player": {"base": "tiny"},
+                "far": {"base": "openai:m", "trainable": False, "remote": {"url": "http://localhost:1/v1"}},
+            },
+        ),
+        ("eval.exploitability=true",),
+        ("eval.exploitability is true", "seats.O is 'far'", "expected a local policy"),
     ),
     (
         "snapshot outside the matchups",

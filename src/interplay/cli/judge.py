@@ -54,13 +54,13 @@ def train(
         str, typer.Option(help="reward_model (comparisons) or verifier (labelled answers).")
     ] = "reward_model",
     base: Annotated[str, typer.Option(help="The model it is made from.")] = "tiny",
-    epochs: Annotated[int, typer.Option(min=1)] = 2,
+    epochs: Annotated[int, typer.Option(help="Times that all rows are trained on.", min=1)] = 2,
     batch: Annotated[int, typer.Option(help="Rows of one optimiser step.", min=1)] = 32,
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 2e-5,
     rank: Annotated[int, typer.Option(help="Train a LoRA adapter of this rank; 0 trains all weights.", min=0)] = 0,
     balance: Annotated[str, typer.Option(help="verifier: question, class or none.")] = "question",
     holdout: Annotated[float, typer.Option(help="Share of the questions that is used for testing only.")] = 0.2,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
     device: Device = "auto",
 ) -> None:
     """Train a reward model or a verifier, and print how it does on held-out questions.
@@ -163,7 +163,7 @@ def audit(
     data: Annotated[Path, typer.Argument(help="Comparisons, such as mt_bench's human_pairs.json.")],
     most: Annotated[int, typer.Option(help="The largest number of pairs to ask about.", min=2)] = 200,
     out: Annotated[Path | None, typer.Option(help="Also write the findings as JSON.")] = None,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
     device: Device = "auto",
 ) -> None:
     """Measure what influences a judge besides the quality of a reply, and how often the judge agrees with people.
@@ -203,7 +203,7 @@ def audit(
 def serve(
     folder: FolderArgument,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option()] = 8700,
+    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8700,
     key_variable: Annotated[
         str, typer.Option(help="Environment variable with the bearer token that requests need.")
     ] = "INTERPLAY_REWARD_KEY",

@@ -26,7 +26,6 @@ from interplay.seats import (
     ByTurn,
     Occupant,
     Policy,
-    Remote,
     RunPlan,
     Scripted,
     everyone,
@@ -321,8 +320,8 @@ def _check_exploitable(plan: RunPlan, sample: envs.Env) -> None:
             "actions; expected false."
         )
     for role, who in plan.seats.items():
-        if not isinstance(who, Policy | Remote):
-            raise ConfigError(f"eval.exploitability is true, but seats.{role} is '{who}'; expected a policy.")
+        if not isinstance(who, Policy):  # a remote model gives no probabilities of legal replies
+            raise ConfigError(f"eval.exploitability is true, but seats.{role} is '{who}'; expected a local policy.")
 
 
 def _check_bot(key: str, who: Occupant, env: envs.Env) -> None:
