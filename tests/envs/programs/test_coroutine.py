@@ -87,7 +87,7 @@ def test_a_crash_before_the_first_call_or_that_does_not_come_again_is_the_machin
         envs.make(task).observe()
     (task,) = program("small_teams:crashes_once")
     env = played(task, {"planner": "x"})
-    with pytest.raises(EnvError, match="not again when it was told the same: OSError"):
+    with pytest.raises(EnvError, match="not again when it got the same answers: OSError"):
         env.observe()
 
 
