@@ -217,7 +217,7 @@ def test_requests_to_a_server_that_has_ended_fail_with_the_end_of_its_log() -> N
 
 
 @pytest.mark.parametrize("transfer", ["folder", "gloo"])
-def test_an_update_that_hangs_is_given_up_and_so_are_the_replies_that_wait_for_it(
+def test_an_update_that_hangs_fails_at_its_time_limit_and_so_do_replies_that_wait_for_it(
     connect: Connect, model: Loaded, transfer: str
 ) -> None:
     fake, engine = connect(Timeouts(reply=20.0, update=1.0), delivery_of(transfer, "http://127.0.0.1:1", 1, 1.0))
