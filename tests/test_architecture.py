@@ -378,7 +378,7 @@ def test_functions_have_at_most_six_parameters_unless_a_reason_is_given() -> Non
     assert many == set(MANY_PARAMETERS), "MANY_PARAMETERS lists exactly the functions that have more"
 
 
-def test_the_readme_shows_the_house_as_it_is() -> None:
+def test_the_readme_shows_the_folders_as_they_are() -> None:
     """Its tree has every folder, and a folder imports only folders that stand above it there. Files that the walk of
     one datum names exist."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -205,7 +205,7 @@ def test_promise_7_a_broken_tool_is_a_typed_error_not_an_answer(broken: Tool, wh
         play(["@double 1", "2"], broken)
 
 
-def test_what_stands_in_a_mouth_forgets_the_calls() -> None:
+def test_a_turn_replaced_by_a_given_reply_leaves_no_tool_calls_in_the_history() -> None:
     agent, view, turn, _ = play(["@double 21", "42"])
     turn.samples, turn.text = (), "pass"
     agent.commit(view, turn)

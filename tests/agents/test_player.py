@@ -192,7 +192,7 @@ def test_the_ids_of_turns_are_unique_where_the_stamps_differ() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_a_bot_has_the_same_face_and_its_chance_comes_from_the_stamp() -> None:
+def test_a_bot_acts_like_an_agent_and_draws_its_random_numbers_from_the_stamp() -> None:
     agent = BotAgent("X", "bot:random", make_bot("random", "tictactoe"))
     env = make(TASK)
     view = agent.look(env.observe()["X"])

@@ -65,7 +65,7 @@ def test_the_family_is_known_by_its_template(template: str, kind: type[Syntax]) 
     assert type(renderer(template).syntax) is kind
 
 
-def test_a_template_without_tools_still_hears_their_output() -> None:
+def test_a_template_without_tools_shows_their_output_as_a_message_of_the_user() -> None:
     for template, speaker in ((TEMPLATE, "tool"), (DEAF, "user")):
         found = syntax_of(renderer(template).tokenizer)
         assert isinstance(found, Plain) and found.speaker == speaker

@@ -585,7 +585,7 @@ def test_the_gumbel_actor_weighs_every_legal_reply(
     assert free == [(other.last, given.advantage(other), 1.0)], "free text goes by the score function"
 
 
-def test_the_gumbel_actor_refuses_a_pull_it_cannot_feel() -> None:
+def test_the_gumbel_actor_refuses_kl_and_the_average_per_turn() -> None:
     with pytest.raises(ConfigError, match=r"algorithm.kl is above 0.*no reference log-probs.*kl_reward"):
         make("maddpg", actor="gumbel", kl=0.1)
     assert make("maddpg", actor="gumbel", kl_reward=0.1).reference

@@ -507,7 +507,7 @@ def test_moves_at_once_are_shown_after_the_person_has_moved(recipe: str) -> None
         (["--against", "playr"], "Did you mean 'player'"),
     ],
 )
-def test_nobody_sits_where_there_is_no_seat(recipe: str, arguments: list[str], match: str) -> None:
+def test_play_refuses_an_unknown_seat_or_opponent(recipe: str, arguments: list[str], match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         call("play", recipe, *arguments)
 

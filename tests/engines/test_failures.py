@@ -66,7 +66,7 @@ def test_a_bad_answer_is_a_typed_failure(served: tuple[Chat, object, object], as
 
 
 @pytest.mark.parametrize("failure", [f for f in FAILURES if f.again], ids=str)
-def test_what_may_go_away_is_tried_again(served: tuple[Chat, object, object], ask: Ask, failure: Failure) -> None:
+def test_a_failure_that_may_pass_is_retried(served: tuple[Chat, object, object], ask: Ask, failure: Failure) -> None:
     """A failure, then the answer: the same request twice, or once more if a busy machine answers late."""
     assert ask(failure, 1).text == "hello"
     first, *again = served[0].bodies

@@ -295,7 +295,7 @@ def test_a_prompt_with_a_picture_is_refused_by_an_engine_that_reads_text_alone(s
     engine = small.engine()
     request = ask(0, (7, 8, 9), 4)
     assert not engine.capabilities.media
-    with pytest.raises(EngineError, match="this engine reads text alone; expected a prompt without pictures"):
+    with pytest.raises(EngineError, match="reads only text; expected a prompt without pictures"):
         serve(engine, [replace(request, media=(MediaSpan(1, 1, "ca7"),))])
     small.check(request, serve(engine, [request])[0])
     assert empty(engine)

@@ -134,7 +134,7 @@ def test_pauses_grow_and_the_server_may_ask_for_longer(chat: Chat, monkeypatch: 
     assert pauses[4:] == [0.3] and len(chat.bodies) == 5 + 2
 
 
-def test_nobody_there_is_said(chat: Chat) -> None:
+def test_a_server_that_cannot_be_reached_is_an_error_that_says_so(chat: Chat) -> None:
     with pytest.raises(RemoteError, match=r"gave no answer: ConnectError: .* \(tried 2 times\)"):
         ask(Chat(url="http://127.0.0.1:9/v1"), retries=1)
     with pytest.raises(ConfigError, match=r"remote.url is 'localhost/v1'; expected http:// or https://"):
@@ -219,7 +219,7 @@ def test_a_request_is_cancelled_by_its_key_and_the_counters_follow(chat: Chat) -
     engine.close()
 
 
-def test_closing_tells_who_waits(chat: Chat) -> None:
+def test_closing_is_an_error_for_requests_that_wait(chat: Chat) -> None:
     chat.hold = 60
     engine = RemoteEngine("m", RemoteSection(url=chat.url))
 

@@ -271,7 +271,7 @@ def test_features_are_computed_once_and_their_bits_do_not_depend_on_the_batch(mo
 
 def test_an_engine_refuses_media_that_its_model_cannot_take() -> None:
     engine = LocalEngine(make("llama"))
-    with pytest.raises(EngineError, match="reads text alone"):
+    with pytest.raises(EngineError, match="reads only text"):
         serve(engine, [Request((0,), (5, 6, 7), 0, Sampling(), media=(MediaSpan(1, 1, "ab"),))])
     engine.close()
 

@@ -156,7 +156,7 @@ def test_after_a_failed_update_the_engine_takes_no_requests(connect: Connect, mo
     assert fake.calls[-1][0] == "/resume"  # somebody else has started this server, and may use it too
     fake.failing.clear()
     for again in (lambda: ask(engine, request()), lambda: engine.update(8, model), engine.flush):
-        with pytest.raises(EngineError, match=r"the engine was given up"):
+        with pytest.raises(EngineError, match=r"the engine takes no more requests"):
             again()
 
 
@@ -182,7 +182,7 @@ def test_a_server_of_somebody_else_goes_on_whatever_ended_the_update_and_ours_is
                 engine.update(7, model)
             assert [path for path, _, _ in fake.calls] == ["/pause", *([] if server else ["/resume"])]
             assert server is None or server.closed
-            with pytest.raises(EngineLost, match="version 7 failed, and the engine was given up: a mistake"):
+            with pytest.raises(EngineLost, match="version 7 failed, so the engine takes no more requests: a mistake"):
                 ask(engine, request())
             engine.close()
 
@@ -217,7 +217,7 @@ def test_requests_to_a_server_that_has_ended_fail_with_the_end_of_its_log() -> N
 
 
 @pytest.mark.parametrize("transfer", ["folder", "gloo"])
-def test_an_update_that_hangs_is_given_up_and_so_are_the_replies_that_wait_for_it(
+def test_an_update_that_hangs_fails_at_its_time_limit_and_so_do_replies_that_wait_for_it(
     connect: Connect, model: Loaded, transfer: str
 ) -> None:
     fake, engine = connect(Timeouts(reply=20.0, update=1.0), delivery_of(transfer, "http://127.0.0.1:1", 1, 1.0))
@@ -229,7 +229,7 @@ def test_an_update_that_hangs_is_given_up_and_so_are_the_replies_that_wait_for_i
             await asyncio.sleep(0.01)
         with pytest.raises(EngineError, match=r"an update of the weights to version 1 failed"):
             await asyncio.to_thread(engine.update, 1, model)
-        with pytest.raises(EngineError, match=r"the engine was given up"):
+        with pytest.raises(EngineError, match=r"the engine takes no more requests"):
             await asked
         assert fake.calls[-1][0] == "/resume"
 

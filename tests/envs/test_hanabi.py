@@ -137,7 +137,7 @@ def test_the_deck_is_the_games() -> None:
     assert (small.hints, small.lives, [len(h) for h in small.hands]) == (3, 1, [2, 2])
 
 
-def test_hints_tell_by_what_they_pass_by() -> None:
+def test_a_hint_also_tells_what_the_other_cards_are_not() -> None:
     """promise 8: positive and negative knowledge from hints moves with its card, and a new card has none."""
     env = Dealt("R1 R2 Y3 G4 B5 W1 W2 W3 W4 Y1")
     do(env, "hint p1 W")

@@ -117,7 +117,7 @@ def test_words_are_found_whole() -> None:
 @pytest.mark.parametrize(
     "said", ["elppa", "ｅ an ａｐｐｌｅ", "аррle", "ap-ple", "áppłe ápple", "selppa", "a p p l e s"]
 )
-def test_a_word_in_another_dress_is_still_said(said: str) -> None:
+def test_a_disguised_word_counts_as_said(said: str) -> None:
     """A pair won by writing the secret backwards or in the letters of another script."""
     assert names_one(said, ["apple"])
     assert not names_one("it is on top", ["pot"]) and not names_one("people like it", ["apple"])

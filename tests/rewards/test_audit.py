@@ -67,7 +67,7 @@ def test_an_unknown_check_is_refused() -> None:
         audit(PLANTED["length"], pairs(), ["lenght"])
 
 
-def test_the_watch_rings_when_gold_falls_while_the_proxy_rises() -> None:
+def test_the_watch_warns_when_gold_falls_while_the_proxy_rises() -> None:
     falling = Watch(drop=0.2, window=2)
     assert not any(falling.see(g, p) for g, p in [(1.0, 0.1), (1.2, 0.2), (1.4, 0.3), (1.35, 0.4)])
     assert any(falling.see(g, p) for g, p in [(1.1, 0.5), (1.0, 0.6)])

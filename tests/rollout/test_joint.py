@@ -69,7 +69,7 @@ def outlooks(episode: Episode, role: str) -> list[float | None]:
     return [None if t.outlook is None else mix(t.outlook.rewards, role, RewardSection()) for t in turns]
 
 
-def test_aligned_joints_share_one_fate(table: Any, env: str) -> None:
+def test_the_replies_of_an_aligned_joint_have_the_same_return(table: Any, env: str) -> None:
     """1·3 and 2·5, each plus 1 from the round that is played out: the k-th replies of both roles have the same
     return."""
     (episode,) = table(offered, env=env, plan=Tree(2, "playout", joint="aligned", keep="first")).play()
@@ -108,7 +108,7 @@ def test_roles_that_are_left_out_say_the_default(table: Any, env: str, joint: An
         assert outlooks(episode, role) == [3.0] and turn.text == OFFERS[role][0]
 
 
-def test_words_put_into_a_mouth_are_part_of_the_history(table: Any, env: str) -> None:
+def test_the_default_of_a_role_left_out_is_part_of_its_history(table: Any, env: str) -> None:
     """In the playout of a coalition, the role that was left out has the default in its history."""
     game = table(offered, env=env, plan=Tree(1, "playout", keep="first", joint="without", default="777"))
     game.play()

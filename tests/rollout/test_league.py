@@ -103,7 +103,7 @@ def test_bots_are_in_the_league_from_the_beginning() -> None:
     assert Scripted("random") not in league.odds(league.plan.matchups[0], FromLeague("main"))
 
 
-def test_past_the_capacity_the_one_beaten_most_surely_goes() -> None:
+def test_above_the_capacity_the_snapshot_beaten_most_often_is_dropped() -> None:
     """The start and the newest stay, and the table forgets snapshots that were dropped."""
     league = make(capacity=3)
     league.add("main", 2)

@@ -95,7 +95,7 @@ def test_each_of_several_roles_that_act_at_once_answers_for_its_own_reply(
     assert flags(episode, 0, "b") == [True, False, True]
 
 
-def test_the_leagues_alarm_hears_of_replies_that_a_tree_did_not_keep(table: Any) -> None:
+def test_the_leagues_alarm_counts_replies_that_a_tree_did_not_keep(table: Any) -> None:
     alarm = {"panel": ["bot:random"], "illegal": 0.1}
     recipe: dict[str, Any] = {
         "name": "test",

@@ -138,15 +138,13 @@ def test_another_failure_to_write_keeps_its_own_words(
 
 
 @pytest.mark.parametrize("left", ["", "{", "[]", "{}"])
-@pytest.mark.parametrize("paper", ["trainer.json", "MANIFEST.json"])
-def test_a_damaged_paper_vouches_for_nothing_and_stops_nothing(
-    tmp_path: Path, save: Save, paper: str, left: str
-) -> None:
+@pytest.mark.parametrize("name", ["trainer.json", "MANIFEST.json"])
+def test_a_checkpoint_with_a_damaged_file_is_skipped(tmp_path: Path, save: Save, name: str, left: str) -> None:
     """Whether it is the newest or an older one, it is skipped, also when snapshots are counted."""
     for step in (1, 2, 3):
         save(step, keep=3, snapshots={f"player@{step}": ""})
     for step in (1, 3):
-        (tmp_path / f"step-00000{step}" / paper).write_text(left)
+        (tmp_path / f"step-00000{step}" / name).write_text(left)
     found = checkpoint.latest(tmp_path)
     assert found is not None and found.step == 2
     assert checkpoint.snapshots(tmp_path) == {"player@2"}
@@ -216,7 +214,7 @@ def test_a_damaged_file_is_named_and_the_checkpoint_before_is_used(
 
 @pytest.mark.parametrize("name", ["MANIFEST.json", "trainer.json"])
 @pytest.mark.parametrize("damage", [Path.unlink, lambda p: p.write_text("{"), lambda p: p.write_text("")])
-def test_a_checkpoint_without_its_papers_and_nothing_before_it_is_refused(
+def test_the_only_checkpoint_with_a_missing_or_damaged_file_is_refused(
     tmp_path: Path, save: Save, name: str, damage: Callable[[Path], object]
 ) -> None:
     damage(save(2) / name)

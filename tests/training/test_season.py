@@ -115,7 +115,7 @@ def test_a_collapse_goes_back_to_the_last_good_snapshot(tmp_path: Path, caplog: 
         train(tmp_path, data, "train.steps=3", "checkpoint.every=1")
 
 
-def test_a_falling_rating_rings_and_the_fallen_never_enter_the_league(
+def test_a_falling_rating_is_an_alarm_and_such_a_snapshot_never_enters_the_league(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The panel is really played; then its ratings are set by the test, so that the third snapshot is a fall."""

@@ -54,7 +54,7 @@ def test_reading_shows_the_same_pictures_with_the_words_that_they_say() -> None:
 
 
 @pytest.mark.parametrize("trained", [True, False])
-def test_a_resumed_run_with_pictures_is_the_run_that_was_not_killed(tmp_path: Path, trained: bool) -> None:
+def test_a_resumed_run_with_pictures_equals_one_that_was_not_killed(tmp_path: Path, trained: bool) -> None:
     data = {**SMALL, "policies": {"player": {"base": "tiny-vl-16x1x24", "senses": {"train": trained}}}}
     trainer = train(tmp_path / "whole", data)
     with pytest.raises(Killed):

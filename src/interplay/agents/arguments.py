@@ -1,7 +1,7 @@
 """Tool calls as JSON: reads, checks and writes them.
 
 A `Call` is a call of a tool that runs here; its arguments were checked against the tool's parameters. A call that
-cannot be parsed is `Malformed`, with the sentence that its author is shown. Calls of an outside program's tools are
+cannot be parsed is `Malformed`, with the sentence that the model is shown. Calls of an outside program's tools are
 names and JSON texts, which are not checked here.
 """
 

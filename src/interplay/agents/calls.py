@@ -105,7 +105,7 @@ async def _use(agent: Caller, wanted: Wanted, stamp: Stamp, call: int, last: boo
 
 
 def replies(agent: Caller, outputs: Sequence[str], last: bool) -> tuple[Message, ...]:
-    """The tools' outputs as messages to the caller, with those of their media that it takes; `last` adds that no calls
+    """The tools' outputs as messages to the caller, with the kinds of media that it takes; `last` adds that no calls
     are left."""
     shown = [agent.harmless(text) for text in outputs]
     if last:

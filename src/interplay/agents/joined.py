@@ -3,7 +3,7 @@
 An agent can be joined to itself: its pictures and sounds are then fused into its words.
 
 All state is in the agents themselves: the prompt and the reply that each committed last. So every candidate and every
-playout of a tree passes on its own.
+playout of a tree passes on its own prompt and reply.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def look(players: Mapping[Role, Player], seen: Mapping[Role, Observation]) -> di
 
 
 def with_vectors(players: Mapping[Role, Player], role: Role, observation: Observation) -> Observation:
-    """The observation of a role, whose last message carries what its channels pass on. A sender that has not acted yet,
-    or is no model on the base that the channel reads with, passes on nothing, and nothing is passed on twice."""
+    """The observation of a role, whose last message carries what its channels pass on. A sender passes on nothing if it
+    has not acted yet, or if it is not a model on the base that the channel reads with. Nothing is passed on twice."""
     receiver = players[role]
-    # Every turn comes through here, and a test against a protocol looks up each of its attributes: links come first.
+    # This runs in every turn. `isinstance` with a protocol looks up each of its attributes, so links are tested first.
     if not getattr(receiver, "links", ()) or not isinstance(receiver, JoinedPlayer):
         return observation
     if observation.call is not None or not observation.messages:

@@ -106,9 +106,9 @@ def spoken_in(syntax: Syntax, text: str, call: ProgramCall, name: str) -> Spoken
 
 
 def told(message: Message, how: HistoryMatch) -> tuple[object, ...]:
-    """What a message is recognised by; pictures and sounds are known by their digests. `noise` forgives white space,
-    the writing of JSON and the surroundings of think tags; `ids` also goes by the ids of tool calls alone, whatever
-    words stand beside them."""
+    """What a message is recognised by. Pictures and sounds are recognised by their digests. `noise` ignores differences
+    in white space, in the writing of JSON and around think tags. `ids` also recognises a message with tool calls by the
+    ids of these calls alone, whatever text it has."""
     if message.role != "assistant":
         return message.role, message.content, message.tool_call_id, tuple(m.digest for m in message.media)
     if how == "exact":

@@ -88,7 +88,7 @@ class Agent(Player, Protocol):
 
 
 def forkable(players: Mapping[Role, Player]) -> dict[Role, Agent]:
-    # All players of an episode are asked, and a test against the protocol would look up each of its attributes.
+    # This runs for all players of an episode. `isinstance` with the protocol would look up each of its attributes.
     out = {role: cast(Agent, player) for role, player in players.items() if hasattr(player, "fork")}
     if missing := next((role for role in players if role not in out), None):
         raise ConfigError(
@@ -99,7 +99,7 @@ def forkable(players: Mapping[Role, Player]) -> dict[Role, Agent]:
 
 
 def refuse_media(role: Role, messages: Sequence[Message], takes: Set[str]) -> None:
-    """What a program sends must not be left out silently."""
+    """Raise if a program sent media that the model does not take: they must not be left out silently."""
     sent: set[str] = {m.kind for message in messages for m in message.media}
     if missing := sorted(sent - takes):
         taken = ", ".join(("text", *sorted(takes)))

@@ -51,7 +51,8 @@ class RemoteAgent:
         return View(observation, messages=before + observation.messages)
 
     def _refuse_mask(self, call: ProgramCall) -> None:
-        """A server cannot be held to a list of replies, and the program would get replies that it did not allow."""
+        """Raise if the program takes only listed replies: a server cannot be restricted to a list, and the program
+        would get replies that it did not allow."""
         if call.only:
             raise ConfigError(
                 f"the program takes only listed replies of the role '{self.role}' (a strict JSON schema, a required "

@@ -1,7 +1,7 @@
 """The places of soft messages in the text of a prompt.
 
 A chat template writes text, so the place of a soft message is marked in it by two characters that have no meaning of
-their own. The text between them is what the vectors are added to; it is empty if they are tokens of their own.
+their own. The text between them is what the vectors are added to; it is empty if the vectors are tokens of their own.
 """
 
 from __future__ import annotations

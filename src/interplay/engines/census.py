@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 _Answers = list[Callable[[], None]]  # functions that deliver the answers of a step
-_MOMENT = 0.005  # seconds
+_MOMENT = 0.005  # seconds that a step waits for requests that are about to come
 _ACTING: ContextVar[bool] = ContextVar("acting", default=False)  # whether the running task is counted
 
 

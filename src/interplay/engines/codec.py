@@ -1,8 +1,8 @@
 """Turns text into token ids and back.
 
-What `transformers` does around a tokenizer's backend takes several times as long as the backend itself for the short
-texts of a turn, so the backend is called directly. A tokenizer that has none, or whose class adds code of its own
-around it, is called as usual.
+For the short texts of a turn, the code of `transformers` around a tokenizer's backend takes several times as long as
+the backend itself, so the backend is called directly. A tokenizer without a backend, or whose class adds its own code
+around the backend, is called as usual.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Ways to deliver a model's weights to a vLLM server (`engine.transfer`).
 
 `folder` writes a Hugging Face folder that the server reads. `gloo` and `nccl` broadcast the weights to the server's
-workers in a group of processes, from host memory or from a GPU of its own. `ipc` lets a worker read the learner's
-memory on the same GPU. All but the folder send one tensor at a time, under its Hugging Face name, so nothing needs
-memory for a second copy of the model. The receiving side is `vllm_plugin/worker.py`.
+workers in a group of processes: `gloo` from host memory, `nccl` from the learner's GPU, which the server must not use.
+`ipc` lets a worker read the learner's memory on the same GPU. All but the folder send one tensor at a time, under its
+Hugging Face name, so nothing needs memory for a second copy of the model. The receiving side is
+`vllm_plugin/worker.py`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class GroupDelivery:
     def __init__(self, backend: str, url: str, workers: int, limit: float) -> None:
         self._backend, self._size, self._limit = backend, 1 + workers, limit
         self._host = _own_address(url)
-        self._store: Any = None  # dropped when the group is given up
+        self._store: Any = None  # the group needs it as long as it exists
         self._group: Any = None
 
     @asynccontextmanager
@@ -101,7 +102,7 @@ class GroupDelivery:
         options = dist.BroadcastOptions()
         options.rootRank = 0
         if self._backend == "nccl":
-            torch.cuda.set_device(model.device)  # of this thread
+            torch.cuda.set_device(model.device)  # for this thread
         for _, parameter in model.named_parameters():
             tensor = parameter.detach()
             tensor = tensor.cpu() if self._backend == "gloo" else tensor
@@ -147,7 +148,10 @@ async def _both(call: Awaitable[None], work: Awaitable[None]) -> None:
         for done in asyncio.as_completed(tasks):
             await done
     except RuntimeError as error:  # of torch.distributed
-        raise EngineError(f"the weights could not be sent to the workers of vLLM ({error}).") from None
+        raise EngineError(
+            f"the weights could not be sent to the workers of vLLM ({error}); check the server's log, or set "
+            "engine.transfer = 'folder'."
+        ) from None
     finally:
         for task in tasks:
             task.cancel()
@@ -173,7 +177,7 @@ def _own_address(url: str) -> str:
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as asked:
-            asked.connect(address)  # of a datagram socket: sends nothing
+            asked.connect(address)  # for a datagram socket, this sends nothing
             return str(asked.getsockname()[0])
     except OSError as error:
         raise EngineError(f"the host of '{url}' has no address ({error}); check engine.url.") from None

@@ -3,7 +3,7 @@
 Requests travel as token ids over HTTP (`wire.py`). Each version of an adapter is loaded under a new name, so no request
 and no cached prefix mixes two versions. An old version is unloaded when no request uses it. If an update of the weights
 fails, the weights of the server are unknown. The engine then accepts no more requests, and stops the server if this run
-started it. A server that somebody else started goes on.
+started it. A server that somebody else started keeps running.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ServedEngine(ABC):
     """An engine that sends requests to the server at `url`. `server` is its process if this run started it.
     `vocabulary` is the number of tokens in the model's vocabulary."""
 
-    kind: ClassVar[str]  # of engine.kind
+    kind: ClassVar[str]  # the value of engine.kind
     title: ClassVar[str]
     capabilities: Capabilities
 
@@ -166,12 +166,12 @@ class ServedEngine(ABC):
         self._refuse_failed()
         if request.media:
             raise EngineError(
-                f"engine.kind is '{self.kind}', which reads text alone here; expected engine.kind = 'local'."
+                f"engine.kind is '{self.kind}', which reads only text in Interplay; expected engine.kind = 'local'."
             )
         if request.legal and not self.capabilities.legal:
             raise EngineError(
-                f"sampling.legal is true, and engine.kind = '{self.kind}' cannot be limited to legal replies here; "
-                "expected sampling.legal = false, or engine.kind = 'local' or 'vllm'."
+                f"sampling.legal is true, and engine.kind = '{self.kind}' cannot be limited to legal replies; expected "
+                "sampling.legal = false, or engine.kind = 'local' or 'vllm'."
             )
         refuse_impossible(request, self._vocabulary, self._context, self._adapters)
         if request.sampling.cuts:
@@ -238,12 +238,12 @@ class ServedEngine(ABC):
 
     def update(self, version: int, source: Loaded | None = None) -> None:
         if source is None:
-            raise EngineError(f"{self} has weights of its own; expected the model with the new ones.")
+            raise EngineError(f"{self} has its own weights; call update with the model that has the new ones.")
         try:
             self._call(self._update(version, source))
         except BaseException as error:  # also an interrupt: the server must not stay paused
             lost = self._give_up(
-                f"an update of the weights to version {version} failed, and the engine was given up: {error}"
+                f"an update of the weights to version {version} failed, so the engine takes no more requests: {error}"
             )
             if isinstance(error, EngineError):
                 raise lost from None
@@ -280,7 +280,9 @@ class ServedEngine(ABC):
         try:
             return self._wire.start(self._watched(work)).result()
         except TimeoutError:
-            raise EngineError(f"{self} did not finish a call within {self._timeouts.update:g} s.") from None
+            raise EngineError(
+                f"{self} did not finish a call within {self._timeouts.update:g} s; raise engine.update_timeout."
+            ) from None
 
     def _give_up(self, why: str) -> EngineLost:
         """Take no more requests. A server of this run is stopped. A server of somebody else is resumed, in case it was

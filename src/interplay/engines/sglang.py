@@ -1,8 +1,9 @@
 """An SGLang server as an `Engine`: token ids in, token ids and log-probs out.
 
-Written after the code of SGLang 0.5.23 and checked against its own request classes (`make test-sglang`); it has not
-been run against a live server. The server is started by the user. An update of the weights: write a folder → pause,
-with replies in progress put back into the queue → load the folder, set the version and flush the cache → continue.
+It was written from the source code of SGLang 0.5.23 and is checked against SGLang's own request classes (`make
+test-sglang`). It has not been run against a live server. The server is started by the user. An update of the weights:
+write a folder → pause, with replies in progress put back into the queue → load the folder, set the version and flush
+the cache → continue.
 """
 
 from __future__ import annotations

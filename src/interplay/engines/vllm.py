@@ -23,7 +23,7 @@ from interplay.types import Completion, Stop
 
 
 class VllmEngine(ServedEngine):
-    """`delivery` is the way that new weights take to the server."""
+    """`delivery` brings new weights to the server."""
 
     kind, title = "vllm", "vLLM"
     capabilities = Capabilities(token_ids=True, logprobs=True, adapters=True, legal=True)
@@ -71,9 +71,10 @@ class VllmEngine(ServedEngine):
         return self._completion(request, tokens, logprobs, choice["finish_reason"], versions)
 
     async def _score(self, request: Request, slot: AdapterVersion | None) -> Completion:
-        """Each token is scored by a request of its own, as sampling computes it. vLLM's log-probs of prompts do not
-        read the prefix cache, so they hide a cache that was computed with older weights, and vLLM 0.32 with adapters
-        dies of them if a batch has other requests too (its output layer expects one row for each request)."""
+        """Score each token with a request of its own, in the way in which it would be sampled. vLLM can return the
+        log-probs of a prompt, but it computes them without the prefix cache, so they would not show that the cache was
+        computed with older weights. Also, vLLM 0.32 with adapters crashes when they are requested in a batch with other
+        requests (its output layer expects one row for each request)."""
         ids, reply = request.ids, request.forced
         logprobs = await asyncio.gather(*(self._score_next(ids + reply[:i], t, slot) for i, t in enumerate(reply)))
         return Completion(reply, tuple(logprobs), (self.version,) * len(reply), Stop.END)
@@ -139,5 +140,5 @@ def open_engine(model: PreTrainedModel, section: EngineSection, ranks: Sequence[
 
 
 def _listed_id(entry: dict[str, Any]) -> int:
-    """The token of an entry in a list of log-probs: 0.25 names it in a text, such as `token_id:7`."""
+    """The token of an entry in a list of log-probs. vLLM 0.25 gives it as a text, such as `token_id:7`."""
     return int(entry["token_id"] if "token_id" in entry else entry["token"].removeprefix("token_id:"))

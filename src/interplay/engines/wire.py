@@ -55,10 +55,15 @@ class Wire:
             async with asyncio.timeout(limit):
                 answer = await self._client.request(method, path, **options)
         except TimeoutError:
-            raise EngineError(f"the engine at {self.url} gave no answer to {path} within {limit:g} s.") from None
+            raise EngineError(
+                f"the engine at {self.url} gave no answer to {path} within {limit:g} s; check the server, or raise "
+                "engine.timeout (for replies) or engine.update_timeout (for updates)."
+            ) from None
         except self._errors as error:
             what = f"{type(error).__name__}: {error}".removesuffix(": ")
-            raise ServerFailed(f"the engine at {self.url} gave no answer to {path} ({what}).") from None
+            raise ServerFailed(
+                f"the engine at {self.url} gave no answer to {path} ({what}); check that the server runs."
+            ) from None
         if answer.status_code != 200:
             words = " ".join(answer.text.split())[:_SHOWN]
             kind = ServerFailed if answer.status_code >= 500 else EngineError

@@ -29,7 +29,7 @@ class _Dice(random.Random):
         self.faces: list[int] = []
 
     def seed(self, a: Any = None, version: int = 2) -> None:
-        """Does nothing: the plan says how the dice fall, and seeding takes longer than most steps of a game."""
+        """Does nothing: `plan` decides every draw, and seeding would take longer than most steps of a game."""
 
     def _randbelow(self, n: int) -> int:
         self.faces.append(n)
@@ -43,7 +43,10 @@ class _Dice(random.Random):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise EnvError("this environment draws real numbers or bits, so its random outcomes cannot be enumerated.")
+        raise EnvError(
+            "this environment draws real numbers or bits, so its random outcomes cannot be enumerated; expected only "
+            "draws of whole numbers, such as rng.choice or rng.randrange."
+        )
 
 
 def _every(play: Callable[[_Dice], T]) -> Iterator[tuple[float, T]]:

@@ -1,4 +1,4 @@
-"""Decides which split a level, a question or a task belongs to: nothing is drawn for two splits.
+"""Decides which split a level, a question or a task belongs to. Nothing belongs to two splits.
 
 A hash of a level's text decides its split, so a test level is never a training level. Code that draws levels discards
 those of other splits, and gives up after `TRIES` draws.

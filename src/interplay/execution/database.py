@@ -60,7 +60,7 @@ def _read(file: Path, stamp: int) -> bytes:
             raise DataError(f"the file is not a DuckDB database that this version can read: {why}.")
         return data
     if not data.startswith(b"SQLite format 3\0"):
-        raise DataError(f"'{file}' is not a SQLite or DuckDB database.")
+        raise DataError(f"'{file}' is not a database; expected a file of SQLite or DuckDB.")
     with closing(_open(data)) as db:
         try:
             db.execute("PRAGMA journal_mode=DELETE")
@@ -171,7 +171,7 @@ def timely(query: str) -> bool:
     return bool(_NOW.search(query))
 
 
-# -- what is in a database --------------------------------------------------------------------------------------------
+# -- results as text --------------------------------------------------------------------------------------------------
 
 
 def text(result: QueryResult, rows: int) -> str:

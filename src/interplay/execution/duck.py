@@ -38,7 +38,7 @@ def _library() -> Any:
     return duckdb
 
 
-_made: list[Any] = []  # one connection, made before the process is isolated: this reads the machine and is slow
+_made: list[Any] = []  # one connection, made before the process is isolated, because making it is slow and reads files
 
 
 def prepare() -> None:

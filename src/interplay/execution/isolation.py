@@ -49,7 +49,7 @@ print(", ".join(could) or "nothing")
 
 @cache
 def offered(level: IsolationLevel) -> str:
-    """Empty if this machine offers `level`, else the reason. It is found once, by trying to break out."""
+    """Empty if this machine offers `level`, else the reason why not. It is found once, by trying to break out."""
     try:
         worker = SandboxWorker(level)
     except (SandboxError, OSError) as error:
@@ -71,8 +71,9 @@ def offered(level: IsolationLevel) -> str:
 
 
 def choose(isolation: Isolation) -> IsolationLevel:
-    """The level behind the name, or an error; never a weaker level. The variable INTERPLAY_ISOLATION sets the level for
-    everything that does not name one itself: databases and formulas have no setting of their own."""
+    """The level that `isolation` names. If this machine does not offer it, this raises and takes no weaker level. The
+    variable INTERPLAY_ISOLATION sets the level for everything that does not name one itself: databases and formulas
+    have no setting of their own."""
     named: str = os.environ.get(VARIABLE) or isolation if isolation == "strongest" else isolation
     if named == "strongest":
         for level in LEVELS[:2]:
@@ -86,6 +87,9 @@ def choose(isolation: Isolation) -> IsolationLevel:
     for level in LEVELS:
         if level == named:
             if reason := offered(level):
-                raise SandboxError(f"isolation is '{level}', but this machine does not offer it: {reason}")
+                why = reason.removesuffix(".")
+                raise SandboxError(
+                    f"isolation is '{level}', but this machine does not offer it: {why}; expected another level."
+                )
             return level
     raise SandboxError(f"isolation is '{named}'; {did_you_mean(named, ('strongest', *LEVELS))}")

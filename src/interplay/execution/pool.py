@@ -57,7 +57,7 @@ class WorkerPool:
         worker, well = self.idle.get(), False
         try:
             if self.closed:
-                raise SandboxError("the sandbox is closed.")
+                raise SandboxError("the sandbox is closed; make a new one.")
             if worker is None:
                 worker = self.make()
             result = worker.run(message)

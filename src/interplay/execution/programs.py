@@ -5,8 +5,8 @@ program are called by a second process, the referee. Only the referee knows the 
 only exchange plain values over a pipe. So a program cannot pass by exiting early, by redefining `==` or `assert`, by
 printing what a success looks like, or by searching memory for the answers.
 
-If all answers of a program are the same and not all of them are right, the program ignores its input. If a program
-always exits instead of answering, it says nothing. Neither counts as a program.
+If all answers of a program are the same and not all of them are right, the program ignores its input. A program may
+also exit always instead of answering. Both are scored like a text that is not a program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queries on a SQLite database: read-only, limited, and the same every time. Those of models run inside a service.
+"""Queries on a SQLite database: read-only, limited, repeatable. Queries that models wrote run inside a service.
 
 An authorizer allows only statements that read. Work is limited in steps of SQLite's virtual machine, not in seconds, so
 that the limit is the same on every machine. Rows, text and memory are limited too. Random functions and the clock are

@@ -1,9 +1,8 @@
 """Tests Verilog designs and test benches by simulating them with Icarus Verilog in the sandbox.
 
-A bench compares a design with a reference and prints `Mismatches: N in M samples`. A design may not print, read files,
-use directives, or name anything outside itself: everything that could reach the reference or the count is refused
-before it is compiled. A bench that a model wrote needs no such rule. It prints PASS or FAIL for a design, and it is
-judged by whether it prints PASS for the right design and FAIL for designs with a planted bug.
+A bench compares a design with a reference and prints `Mismatches: N in M samples`. `rewards/design.py` refuses designs
+that could reach the reference or the count. A bench that a model wrote needs no such rule. It prints PASS or FAIL for a
+design, and it is judged by whether it prints PASS for the right design and FAIL for designs with a planted bug.
 """
 
 from __future__ import annotations
@@ -19,13 +18,6 @@ from interplay.execution.sandbox import Isolation, Job, Limits, RunResult, share
 LONGEST = 20_000
 PACKAGE = "iverilog"
 _COUNT = re.compile(r"^Mismatches: (\d+) in (\d+) samples$", re.MULTILINE)
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_FORBIDDEN = (
-    (re.compile(r"\$(?!signed\b|unsigned\b|clog2\b|bits\b)\w*"), "calls a system task"),
-    (re.compile(r"[`\\\"]"), "has a directive, an escaped name or a string"),
-    (re.compile(r"[A-Za-z_]\w*\s*\.\s*[A-Za-z_]"), "names something inside another module"),
-    (re.compile(r"\b(?:bind|defparam|force|release|program|final)\b"), "changes what is not its own"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,29 +34,9 @@ class Simulation:
         return self.mismatches == 0 and self.samples > 0
 
 
-def refused(design: str, others: str = "") -> str:
-    """Why a design cannot be used beside the modules in `others`; empty if it can."""
-    if not 0 < len(design.strip()) <= LONGEST:
-        return "there is no design"
-    plain = _COMMENT.sub(" ", design)
-    if not re.search(r"\bmodule\s+TopModule\b", plain):
-        return "it does not define TopModule"
-    named = {name for name in re.findall(r"\bmodule\s+(\w+)", others) if name in re.findall(r"\w+", plain)}
-    if named - {"TopModule"}:
-        return f"it names the module {min(named)}, which is not its own"
-    return next((f"it {why}" for pattern, why in _FORBIDDEN if pattern.search(plain)), "")
-
-
-def measure(design: str, reference: str, bench: str, isolation: Isolation) -> Simulation:
-    """Compare a design with a reference, with the data set's own bench."""
-    if why := refused(design, reference + bench):
-        return Simulation(False, trouble=why)
-    return simulated(design, reference, bench, isolation)
-
-
 @lru_cache(maxsize=8192)
 def simulated(design: str, reference: str, bench: str, isolation: Isolation) -> Simulation:
-    """The same for a design that is known to be harmless."""
+    """Compare a design with a reference, with the data set's own bench. The design must be known to be harmless."""
     quiet = re.sub(r"\$dump\w+\s*(?:\([^;]*\))?\s*;", ";", bench)
     result = _simulate({"top.sv": design, "reference.sv": reference, "bench.sv": quiet}, isolation)
     if result.code == 3:

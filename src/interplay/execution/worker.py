@@ -38,7 +38,7 @@ ENVIRONMENT = {
 STARTING = 120.0  # seconds that a worker may take to start, because some libraries import slowly
 GRACE = 30.0  # seconds beyond its limit after which a worker that has not answered counts as dead
 LEAVING = 15.0  # seconds that a worker may take to end its job and clean up
-PREFIX = "interplay-jail-"  # only folders of these names are swept; other parts of Interplay have folders too
+PREFIX = "interplay-jail-"  # only folders with this prefix are swept; other parts of Interplay have folders too
 OLD = 60.0  # seconds after which an unlocked folder counts as left behind
 
 

@@ -23,7 +23,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from interplay.errors import ModelError
 
 NAME = "interplay"
-EYE = "interplay_flash_windows"  # transformers tells a function the windows only if its name has "flash" in it
+EYE = "interplay_flash_windows"  # transformers passes the windows only to functions with "flash" in their name
 # Shapes: B rows, Q new tokens per row, L attended tokens, H query heads, G key-value heads, D head size.
 
 
@@ -109,7 +109,8 @@ def _attention(
     for feature in ("softcap", "s_aux"):
         if kwargs.get(feature) is not None:
             raise ModelError(
-                f"{type(module).__name__} uses '{feature}' in attention, which Interplay does not support yet."
+                f"{type(module).__name__} uses '{feature}' in attention, which Interplay does not support; expected a "
+                "model without it, such as Llama or Qwen."
             )
     layout: Layout | None = getattr(_current, "layout", None)
     if layout is None:
@@ -125,8 +126,9 @@ def _no_mask(*args: Any, **kwargs: Any) -> None:
 
 
 def _windows(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> tuple[Tensor, None]:
-    """The attention of Qwen's eye: tokens see those of their own window or picture. Windows of the same length are
-    computed together; with torch's function, transformers would call it for every window of every picture."""
+    """The attention of Qwen's vision encoder: a token sees the tokens of its own window or picture. Windows of the same
+    length are computed together. With torch's function, transformers would make a call for every window of every
+    picture."""
     ends = kwargs["cu_seq_lens_q"].tolist()
     by_length: dict[int, list[int]] = {}
     for start, end in pairwise(ends):

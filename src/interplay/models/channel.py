@@ -1,9 +1,10 @@
 """A soft channel: it turns what one agent read and wrote into vectors for another agent, and gradients flow through it.
 
-The sender's frozen base reads its tokens, without any adapter. The channel attends to its last hidden states. With
-`tokens`, learned queries give that many vectors, which become tokens of the receiver's prompt (in the manner of DIAL,
-1605.06676). Without, each word of the receiver's message asks with its own embedding, and gets the answer added to it
-times tanh(gate) (in the manner of Flamingo, 2204.14198). The gate starts at 0, so at first nothing changes.
+The sender's frozen base reads the sender's tokens, without any adapter. The channel attends to its last hidden states.
+With `tokens`, learned queries give that many vectors, which become tokens of the receiver's prompt (in the manner of
+DIAL, 1605.06676). Without `tokens`, the queries are made from the embeddings of the receiver's message, and the result,
+times tanh(gate), is added to these embeddings (in the manner of Flamingo, 2204.14198). The gate starts at 0, so at
+first nothing changes.
 
 The weights are fp32. They are saved in two files like those of PEFT.
 """
@@ -29,7 +30,7 @@ CONFIG, WEIGHTS = "channel_config.json", "channel_model.safetensors"
 @dataclass(frozen=True)
 class ChannelShape:
     """`source` and `hidden` are the hidden sizes of the sender's and the receiver's base. `tokens` is 0 for a gated
-    channel. `scale` is the usual size of the receiver's embeddings, which the vectors get."""
+    channel. `scale` is the root mean square of the receiver's embeddings, by which the vectors are multiplied."""
 
     source: int
     hidden: int

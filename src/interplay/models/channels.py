@@ -1,7 +1,7 @@
 """The soft channels of a base model: engine and learner share them, as they share the model.
 
-A base reads what its senders read and wrote, once for each sequence of tokens, since it is frozen. The vectors for its
-receivers are computed whenever they are needed, with the channel's current weights.
+The sender's base reads what the sender read and wrote. It is frozen, so it reads each sequence of tokens only once. The
+vectors for the receiver are computed whenever they are needed, with the channel's current weights.
 """
 
 from __future__ import annotations
@@ -65,18 +65,26 @@ class Channels:
             self._size = 0
 
     def vectors(self, span: MediaSpan, ids: Sequence[int]) -> Tensor:
-        """The vectors [N, C] in the places of a span; `ids` stand there in the prompt. They have gradients if the
-        channel is trained now."""
+        """The vectors [N, C] in the places of a span. `ids` are the prompt's ids in these places. The vectors have
+        gradients if the channel is trained now."""
         if span.media is None:
-            raise ModelError(f"a prompt has the soft message {span.digest}, whose content is not here.")
+            raise ModelError(
+                f"a prompt has the soft message {span.digest}, whose content is missing; expected the media that the "
+                "prompt was made with."
+            )
         message = SoftMessage.read(span.media)
         channel = self.by_name.get(message.channel)
         if channel is None:
-            raise ModelError(f"a prompt has a message of channel '{message.channel}', which this model does not have.")
+            raise ModelError(
+                f"a prompt has a message of channel '{message.channel}', which this model does not have; add it to "
+                "[channels]."
+            )
         words_NC = self.model.get_input_embeddings().weight.detach()[torch.tensor(ids, device=self.model.device)]
         seen = span.media.seen if isinstance(span.media, SoftMedia) else ()
         if len(seen) != len(message.digests):
-            raise ModelError(f"the soft message {span.digest} has only the digests of its pictures; expected them too.")
+            raise ModelError(
+                f"the soft message {span.digest} has only the digests of its pictures; expected the pictures too."
+            )
         source_LS = self._readers[channel.name].source(message.ids, seen)
         return channel(source_LS.to(words_NC.device), words_NC)
 
@@ -90,8 +98,8 @@ class Channels:
             if found is not None:
                 self._read.move_to_end(known)
                 return found
-        # One sequence at a time, so that the result does not depend on what else is computed: a resumed run starts
-        # without the kept ones. The learner uses what the engine computed, so it must be an ordinary tensor.
+        # One sequence at a time, so that the result does not depend on what else is computed: a resumed run starts with
+        # nothing kept. The learner uses what the engine computed, so it must be an ordinary tensor.
         with torch.inference_mode(False), torch.no_grad(), using(Causal()), mixing(None):
             made: Tensor = decoder_of(self.model)(**self._inputs(ids, seen), use_cache=False).last_hidden_state[0]
             made = made.float()
@@ -107,10 +115,13 @@ class Channels:
 
     @torch.no_grad()
     def _features(self, seen: tuple[MediaSpan, ...]) -> Tensor:
-        """What a frozen eye or ear makes of pictures and sounds."""
+        """The features of pictures and sounds, from a frozen eye or ear."""
         sense = senses.of(self.model)
         if sense is None:
-            raise ModelError("a channel fuses what its receiver sees, and its model reads text alone.")
+            raise ModelError(
+                "a channel fuses what its receiver sees, and its model reads only text; expected a base that sees or "
+                "hears."
+            )
         found = sense.features(seen)
         return torch.cat([found[span.digest] for span in seen])
 

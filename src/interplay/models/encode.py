@@ -1,4 +1,4 @@
-"""Runs the eye or ear of a model: from a processor's inputs to features, by the code of transformers."""
+"""Runs the eye or ear of a model: turns a processor's inputs into features, with the code of transformers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def encode(model: PreTrainedModel, media: Sequence[dict[str, Tensor]]) -> list[T
 
 
 def _heard(core: Any, sound_NMT: Tensor, mask_NT: Tensor) -> list[Tensor]:
-    """The same as in Qwen2AudioModel.forward, which has no function for it."""
+    """The same computation as in Qwen2AudioModel.forward, which does not offer it as a function."""
     tower = core.audio_tower
     inner, outer = tower._get_feat_extract_output_lengths(mask_NT.sum(-1))
     width = (sound_NMT.shape[2] - 2) // 2 + 1

@@ -257,8 +257,8 @@ class Fused:
 
 
 class ApartFused(Fused):
-    """For a sharded model: a layer's weights are there only while the layer runs, so its matrices are joined then. Only
-    the learner uses it."""
+    """For a sharded model. A layer's weights are gathered only while the layer runs, so its matrices are joined then.
+    Only the learner uses this class."""
 
     def _layers(self, core: Any) -> list[Layer]:
         self._modules = list(core.layers)

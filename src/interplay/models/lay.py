@@ -1,4 +1,4 @@
-"""What replaces embeddings in prompts: the features of pictures and sounds, and the vectors of soft channels."""
+"""Finds what replaces embeddings in prompts: the features of pictures and sounds, and the vectors of soft channels."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def overlay(model: PreTrainedModel, shown: Sequence[Shown], positions_3T: Tensor
 def _senses(model: PreTrainedModel) -> Senses:
     found = senses.of(model)
     if found is None:
-        raise ModelError("a sample has a picture or a sound, and its model reads text alone; expected one that sees.")
+        raise ModelError(
+            "a sample has a picture or a sound, and its model reads only text; expected a model that sees or hears."
+        )
     return found
 
 

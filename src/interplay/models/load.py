@@ -52,8 +52,8 @@ class Loaded:
 
 
 def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
-    """The model in evaluation mode (no dropout, ever) with its tokenizer, ready for engine and learner. On the device
-    "meta" it has its shape and no weights, for a process that only renders prompts."""
+    """The model in evaluation mode (it never uses dropout) with its tokenizer, ready for engine and learner. On the
+    device "meta" it has its shape and no weights, for a process that only renders prompts."""
     config, source = read_config(base, seed), locate(base, seed)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
@@ -93,8 +93,8 @@ def _load_weights(source: str, dtype: torch.dtype, family: senses.Family | None)
 
 
 def _attending(model: Any) -> Any:
-    """Make the language part of a model that sees or hears use our attention, which is causal. Its eye keeps its
-    own."""
+    """Make the language part of a model that sees or hears use our attention, which is causal. Its eye or ear uses
+    torch's attention, or `EYE` in Qwen's models."""
     windows = model.config.model_type in ("qwen2_vl", "qwen2_5_vl")
     eye = {
         part: EYE if windows else "sdpa" for part in ("vision_config", "audio_config") if hasattr(model.config, part)
@@ -128,7 +128,7 @@ def _weightless(base: str, source: str, config: Any, dtype: torch.dtype) -> Any:
     with torch.device("meta"):
         model = blank(base, config, dtype)
     model.config.name_or_path = source
-    with suppress(OSError):  # the file is missing, and the end token is that of the tokenizer
+    with suppress(OSError):  # if the file is missing, the end token is that of the tokenizer
         model.generation_config = GenerationConfig.from_pretrained(source)
     return model
 

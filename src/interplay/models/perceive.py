@@ -1,4 +1,4 @@
-"""Turns a picture or a sound into the ids of a prompt and the input of a model's eye or ear, with its own processor."""
+"""Turns a picture or a sound into ids of a prompt and input of a model's eye or ear, with the model's own processor."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Models that see or hear: the families, the features of pictures and sounds, and where these go in a prompt.
 
+The eye or ear of a model is its vision or audio encoder, with the projection to the embeddings of the language model.
 A processor turns a picture or a sound into ids (placeholders, in some families with marks between them) and into the
 input of the model's eye or ear. Its features replace the embeddings of the placeholders inside the span that the prompt
 records. A placeholder outside of a span, such as one that the model sampled, is an ordinary token.
@@ -30,7 +31,7 @@ from interplay.models.shape import decoder_of
 from interplay.types import Media, MediaKind, MediaSpan
 
 KEPT_BYTES = 1 << 31  # of processed media and features that are kept in memory
-TOGETHER = 1 << 26  # numbers of input that the eye gets in one call
+TOGETHER = 1 << 26  # most numbers of input that the eye gets in one call
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ _REFUSED = {
 
 
 def family_of(base: str, config: Any) -> Family | None:
-    """The family of a model that sees or hears; None for a text model. Raises for families that are not exact here."""
+    """The family of a model that sees or hears; None for a text model. Raises for families that are not supported."""
     kind = config.model_type
     if kind in FAMILIES:
         return FAMILIES[kind]
@@ -73,8 +74,8 @@ def family_of(base: str, config: Any) -> Family | None:
 
 @dataclass(frozen=True)
 class Overlay:
-    """What media change among T packed tokens: the embeddings `at_K` become `features_KC`. `positions_3T` are rotary
-    positions of three axes; None: the ordinary ones."""
+    """The changes that media make among T packed tokens: the embeddings at the places `at_K` are replaced by
+    `features_KC`. `positions_3T` are rotary positions of three axes; None: the ordinary ones."""
 
     at_K: Tensor
     features_KC: Tensor
@@ -165,7 +166,7 @@ class Senses:
         self.version += 1
 
     def see_like(self, other: Senses | SensesSection) -> None:
-        """Take over how large and how many media `other` may see."""
+        """Use the limits of `other` for the size and the number of media."""
         self.max_pixels, self.limit = other.max_pixels, other.limit
 
     # -- media ----------------------------------------------------------------------------------------------------

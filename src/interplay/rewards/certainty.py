@@ -1,8 +1,9 @@
 """Separates an answer from words that only affirm it, and recognises words that doubt it.
 
-The rule: an answer may stand between words that say that it is so (`exactly 5`, `5 for sure`); they are removed. A word
-that says that it may be otherwise (`probably 5`, `5 I think`), or is only near it or a bound of it (`about 5`,
-`at least 5`), makes it no answer. Only words inside the stated answer count: "I think the answer is 5" states 5.
+The rule: an answer may stand between words that say that it is so (`exactly 5`, `5 for sure`); they are removed. An
+answer does not count if a word says that it may be wrong (`probably 5`, `5 I think`), or that it is only near the right
+one or a bound of it (`about 5`, `at least 5`). Only words inside the stated answer matter: "I think the answer is 5"
+states 5.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides which Verilog designs are accepted: those that cannot reach the reference, the bench or the count.
+"""Decides which Verilog designs are accepted: those that cannot reach the reference, the bench or its count.
 
 A bench compares a design with a reference and prints `Mismatches: N in M samples`. A design may not print, read files,
 define macros, or name anything outside itself. It may have a time scale, name the fields of its own structures, and

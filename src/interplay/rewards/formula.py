@@ -68,9 +68,8 @@ class Formula:
 def _check(node: ast.AST, variables: Sequence[str]) -> None:
     match node:
         case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
-            if abs(value) > 1e12 or not math.isfinite(
-                value
-            ):  # in this order, because a large integer cannot become a float
+            # The size is tested first, because a large integer cannot become a float.
+            if abs(value) > 1e12 or not math.isfinite(value):
                 raise FormulaError("a number in it is too large")
         case ast.Name(id=name):
             if name not in (*variables, *CONSTANTS):

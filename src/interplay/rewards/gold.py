@@ -49,7 +49,7 @@ class Rater:
         return meant * (1 - self.noise) + (1 - meant) * self.noise
 
     def label(self, name: str, one: Scored, other: Scored) -> float:
-        """Its label, drawn by the pair's name: 1 for the first, 0 for the second, ½ if it sees no difference."""
+        """Its label, drawn with the pair's name as seed: 1 for the first, 0 for the second, ½ for no difference."""
         p = self.probability(one, other)
         if p == 0.5:
             return 0.5

@@ -78,7 +78,10 @@ class RemoteScorer:
             found = [float(x) for x in data["scores"]]
             self.version = str(data["version"])
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
-            raise JudgeError(f"the reward server {self.url} gave an answer that cannot be parsed.") from None
+            raise JudgeError(
+                f"the reward server {self.url} gave an answer that cannot be parsed; expected JSON with scores and "
+                "version, as interplay judge serve sends it."
+            ) from None
         if len(found) != count or not all(map(math.isfinite, found)):
             raise JudgeError(
                 f"the reward server {self.url} gave {len(found)} scores for {count} replies; expected one finite score "

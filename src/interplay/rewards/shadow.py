@@ -184,8 +184,8 @@ def _unique(known: _Known, table: str, name: str) -> bool:
 
 
 def _without_some(known: _Known, rng: random.Random) -> Contents:
-    """Remove some rows such that the promises about links still hold. If this empties a table, as in a small database
-    in which everything refers to everything, either the table is emptied or nothing is removed."""
+    """Remove some rows such that the promises about links still hold. This may empty a table in a small database in
+    which everything refers to everything. Then chance decides whether the table is emptied or nothing is removed."""
     kept = {
         name: [row for row in rows if len(rows) <= 2 or rng.random() >= GONE] for name, rows in known.contents.items()
     }

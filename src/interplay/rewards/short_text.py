@@ -1,8 +1,8 @@
 """Short answers in words, scored as in SQuAD and HotpotQA: exact match and F1 over words.
 
 Some rules are stricter, because 3.5 is not 35, -5 is not 5, 1/2 is not 12, C++ is not C and $5 is not 5%. Two are less
-strict: curly quotes and long dashes are those of a keyboard, and a number, yes or no may be affirmed (`exactly 5`). A
-name may not: "Just Kids" is not "Kids".
+strict: curly quotes and long dashes count as straight quotes and hyphens, and words may affirm a number, yes or no
+(`exactly 5`). Words may not affirm a name: "Just Kids" is not "Kids".
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ HTTP = {"function": "http_game:play", "program": {"linger": 200.0}}  # machines 
 
 @pytest.mark.parametrize("name", GAMES)
 def test_a_game_over_http_is_the_native_game(name: str, monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
-    """Ids, log-probs and advantages, simultaneous moves included, in processes behind walls."""
+    """Ids, log-probs and advantages, simultaneous moves included, in isolated processes."""
     native, outside = tasks_of(name, monkeypatch, 1, **HTTP)
     a = players.play(native, Independent(3))
     b = players.play(outside, Independent(3))
@@ -131,7 +131,7 @@ def test_a_tree_over_http_is_the_native_tree(name: str, monkeypatch: pytest.Monk
     assert advantages("at_grpo", settings, a) == advantages("at_grpo", settings, b)
 
 
-def test_streaming_is_not_streaming(monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
+def test_streamed_replies_are_the_same_training_data(monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
     native, outside = tasks_of("tictactoe", monkeypatch, 1, **{**HTTP, "function": "http_game:play_streaming"})
     a, b = (players.play(tasks, Independent(2)) for tasks in (native, outside))
     assert [trained(e) for e in a] == [trained(e) for e in b]

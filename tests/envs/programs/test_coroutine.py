@@ -69,7 +69,7 @@ def test_calls_that_need_no_answer_to_be_made_wait_together(program: Make) -> No
     assert set(envs.make(task).observe()) == {"planner", "solver"}
 
 
-def test_a_crash_that_comes_again_when_the_same_is_said_is_the_policys(program: Make) -> None:
+def test_a_crash_that_happens_again_in_the_replay_is_a_reward_of_the_policy(program: Make) -> None:
     (task,) = program("small_teams:crashes_on_a")
     env = played(task, {"planner": "abc"})
     assert env.observe() == {}
@@ -81,13 +81,13 @@ def test_a_crash_that_comes_again_when_the_same_is_said_is_the_policys(program: 
     assert [r.name for r in envs.outcome_of(fine)] == ["score"]
 
 
-def test_a_crash_before_the_first_call_or_that_does_not_come_again_is_the_machinerys(program: Make) -> None:
+def test_a_crash_before_the_first_call_or_that_does_not_happen_again_is_an_error(program: Make) -> None:
     (task,) = program("small_teams:crashes_at_once")
     with pytest.raises(EnvError, match=r"before it asked anything: KeyError at .*small_teams.py"):
         envs.make(task).observe()
     (task,) = program("small_teams:crashes_once")
     env = played(task, {"planner": "x"})
-    with pytest.raises(EnvError, match="not again when it was told the same: OSError"):
+    with pytest.raises(EnvError, match="not again when it got the same answers: OSError"):
         env.observe()
 
 
@@ -174,7 +174,7 @@ def test_a_required_tool_call_is_the_only_thing_that_can_be_sampled(players: Any
     assert all(len(turn.spoken.calls) == 1 and turn.last.action in turn.last.mask for turn in turns)
 
 
-def test_what_became_of_the_history_is_known_of_every_call(program: Make, players: Any) -> None:
+def test_every_call_says_whether_its_history_is_new_kept_edited_or_foreign(program: Make, players: Any) -> None:
     (episode,) = players.play(program("small_teams:forgets"))
     assert episode.error is None
     found = {t.keys.phase: t.last.history for t in episode.turns}

@@ -173,7 +173,7 @@ def wait_for(happened: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("heard", [False, True])
-def test_a_worker_that_is_gone_is_the_machinerys_fault(heard: bool) -> None:
+def test_a_worker_that_is_gone_is_an_error_and_not_the_policys_fault(heard: bool) -> None:
     env = envs.make(task_of(function="commands:sleeps", program={"seconds": 30.0, "environment": {"X": "1"}}))
     assert isinstance(env, OutsideProgram)
     env.observe()

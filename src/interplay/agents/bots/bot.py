@@ -44,8 +44,8 @@ class Bot(ABC):
         return None
 
     def suits(self, env: Env) -> None:
-        """Raise if this bot cannot play `env`, a fresh environment. By default: if it lists no legal actions. A program
-        outside says only with each call what it takes, so it is not checked here."""
+        """Raise if this bot cannot play `env`, a fresh environment. By default, that is an environment that lists no
+        legal actions. An outside program says only with each call which replies it takes, so it is not checked."""
         for role, observation in env.observe().items():
             if observation.call is None:
                 legal_actions(env, role)

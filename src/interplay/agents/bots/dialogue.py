@@ -1,4 +1,4 @@
-"""Context agents: partners with a style, for environments in which a judge decides what is good."""
+"""Bots with a style, which play the other roles in environments where a judge decides what is good."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class HagglerBot(Bot):
 
 @register_bot("replay")
 class ReplayBot(Bot):
-    """Repeats what a bot said in a game of the same task without you: `replay:writer:plain`. It does not react."""
+    """Repeats what a bot said when it played the same task with itself: `replay:writer:plain`. It does not react."""
 
     takes = "a bot"
 

@@ -33,8 +33,8 @@ _SOLVED: dict[tuple[str, str], SolvedGame] = {}
 class MinimaxBot(Bot):
     """Perfect play in small two-player zero-sum games; `minimax:0.3` makes 30% of its moves at random; ties are random.
 
-    The game must have no chance and no secrets, and its `state()` must determine all that can follow. Value counts
-    agent-level rewards, from steps and outcome.
+    The game must have no chance and no hidden information, and its `state()` must determine all that can follow. The
+    value of a position is the sum of agent-level rewards, from steps and outcome.
     """
 
     takes = "the share of random moves, from 0 to 1"

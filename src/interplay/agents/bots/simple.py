@@ -61,7 +61,8 @@ class AlwaysBot(Bot):
 class GreedyBot(Bot):
     """Takes the action that earns most at once, looking one move ahead. Ties are broken at random.
 
-    It does not cheat: whatever is hidden from its role, or done by others at the same time, is drawn `SAMPLES` times.
+    It uses no hidden information: what is hidden from its role, and what others do at the same time, is drawn at random
+    `SAMPLES` times.
     """
 
     SAMPLES = 8

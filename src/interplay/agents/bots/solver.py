@@ -285,7 +285,7 @@ def _spot_or_fly(env: Env, role: Role, rng: random.Random) -> str:
 
 
 def _signal(env: Env, role: Role, rng: random.Random) -> str:
-    """The sender says the state if that gets through, and the receiver names it."""
+    """The sender says the state if its words are passed on, and the receiver names it."""
     assert isinstance(env, Signalling)
     silent = role == "sender" and not env.task.data["talk"]
     return NOTHING if silent else str(env.hidden)

@@ -1,6 +1,6 @@
 """The in-process engine. It samples from the same tensors that the learner trains.
 
-schedule (scheduler.py) → run (runner.py, attention.py, cache.py) → sample (sampler.py), one step at a time.
+One step: schedule (scheduler.py, cache.py) → run (runner.py with cpu.py or cuda.py) → sample (sampler.py).
 """
 
 from interplay.engines.local.engine import LocalEngine

@@ -35,7 +35,8 @@ def bucket(rows: int) -> int:
 
 
 def draft_bucket(rows: int, most: int) -> int:
-    """The bucket for a step with drafts. There are few, because the number of rows is another at every step."""
+    """The bucket for a step with drafts. There are only a few, because the number of rows changes at every step and
+    each bucket needs a graph of its own."""
     return min(most, max(8, 1 << (rows - 1).bit_length()))
 
 

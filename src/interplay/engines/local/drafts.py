@@ -104,7 +104,8 @@ class Drafts:
 
 
 class _Pool:
-    """The texts of one prompt: for each few tokens in them, where their latest occurrence continues."""
+    """The texts of one prompt. For every few tokens that occur in them, it knows where their latest occurrence
+    continues."""
 
     def __init__(self, prompt: Seq[int], replies: Seq[Seq[int]], begin: int) -> None:
         self._next: dict[tuple[int, ...], tuple[Seq[int], int]] = {}

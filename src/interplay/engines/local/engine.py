@@ -50,10 +50,11 @@ from interplay.types import Completion, MediaSpan, Stop
 class LocalEngine:
     """`cache_tokens` is the size of the cache (default: 131,072 on a CPU; on a GPU what `room` says);
     `prefill_tokens` is the largest number of prompt tokens in one step; `chunk` is how many tokens a GPU decodes before
-    the host reads them. Stop strings need the tokenizer. When the weights change, running requests with `keep_cache`
-    continue with the cache of the older weights; otherwise it is computed again. With `beside`, the engine has a GPU
-    stream of its own, parallel to the learner's; decoding is then about 4% slower (H200, 0.5B, 256 requests).
-    `speculation` samples several tokens of a request at once where drafts of them are right; None: one at a time."""
+    the host reads them. Stop strings need the tokenizer. When the weights change, running requests continue with the
+    cache of the older weights if `keep_cache` is set; otherwise their cache is computed again. With `beside`, the
+    engine has a GPU stream of its own, parallel to the learner's; decoding is then about 4% slower (H200, 0.5B, 256
+    requests). `speculation` samples several tokens of a request in one step where their drafts are right; without it,
+    a step samples one token."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class LocalEngine:
         )
         self.keep_cache, self.speculation = keep_cache, speculation
         self._sampled = 0
-        self._seconds = 0.0  # that steps took
+        self._seconds = 0.0  # the time that all steps took
         self._slots: dict[str, _Slot] = {}  # the newest version of each adapter, by name
         self._retired: list[_Slot] = []  # older versions that requests may still use
         self._salts = 0
@@ -139,7 +140,7 @@ class LocalEngine:
 
     def update(self, version: int, source: Loaded | None = None) -> None:
         if source is not None:
-            raise EngineError("the local engine shares its weights with the learner; expected no source to read from.")
+            raise EngineError("the local engine shares its weights with the learner; call update without a source.")
         with self.latch.writing():
             self.version = version
             self._drop_cancelled()
@@ -207,7 +208,10 @@ class LocalEngine:
         if self._closed:
             raise EngineError("the engine is closed; make a new one.")
         if any(not is_soft(span) for span in request.media) and not self.capabilities.media:
-            raise EngineError("this engine reads text alone; expected a prompt without pictures and sounds.")
+            raise EngineError(
+                "the model of this engine reads only text; expected a prompt without pictures and sounds, or a model "
+                "that takes them."
+            )
         refuse_impossible(request, self._vocabulary, self.max_context, self._slots)
         if request.sampling.stop_strings and self._codec is None:
             raise EngineError("stop strings need a tokenizer; make the engine with one, or use stop ids.")

@@ -1,4 +1,4 @@
-"""How large the key-value cache of a GPU's engine is: as much as the run can use, and no more than memory allows."""
+"""Decides how large the key-value cache of an engine on a GPU is: as large as the run can use and as memory allows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from interplay.engines.engine import GPU_CACHE_SHARE, MAX_RUNNING
 
-_PARTIAL = 32  # tokens of a sequence's blocks that are not full: one of its prompt, one of its reply
+_PARTIAL = 32  # tokens of the two blocks that may not be full: the last of a prompt and the last of its reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,9 @@ class CacheRoom:
     reserve: int = 0
 
     def size(self, free: int, token_bytes: int, context: int) -> tuple[int, str]:
-        """The number of tokens in the cache, and the reason in words. `free` bytes are left for this run, of which the
-        cache takes at most a quarter, and not what the learners need, unless the longest request would not fit."""
+        """The number of tokens in the cache, and the reason in words. `free` bytes are left for this run. The cache
+        takes at most a quarter of them, and leaves `reserve` bytes to the learners. It takes more only if the longest
+        request would not fit otherwise."""
         longest = min(context, self.tokens or context)
         least = context + _PARTIAL
         enough = max(self.requests * (longest + _PARTIAL), least)

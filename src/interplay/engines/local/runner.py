@@ -206,8 +206,9 @@ class Cached(ABC):
         return self._forward(ids, self.to(positions), self.to(slots), attend, mixed, overlay)
 
     def _after_copies(self, sequences: Seq[Sequence], attend: fused.Attend) -> fused.Attend:
-        """`attend`, which first copies the end of each sequence's prompt to the sequence's own block. In every layer,
-        the keys and values of all new tokens are written by then, also those of a prompt in the same pass."""
+        """An attention function that copies the end of each sequence's prompt to the sequence's own block and then
+        calls `attend`. When it is called, the layer has written the keys and values of all new tokens, also those of a
+        prompt in the same pass."""
         ends = [(s.copy, np.arange(len(s.prompt.ids) % self.block_size)) for s in sequences if s.copy is not None]
         if not ends:
             return attend
@@ -223,8 +224,8 @@ class Cached(ABC):
         return copied
 
     def _overlay(self, prompts: Seq[CachedPrompt], offsets: np.ndarray, starts: np.ndarray) -> Overlay | None:
-        """What the media of these prompts change among the new tokens. New tokens may begin or end inside a picture,
-        or come after the prompt."""
+        """The features that replace the embeddings of new tokens, and their rotary positions. New tokens may begin or
+        end inside a picture, or come after the prompt."""
         at, features, places = list[np.ndarray](), list[Tensor](), list[np.ndarray]()
         for prompt, offset, count, start in zip(prompts, offsets, np.diff(offsets), starts, strict=False):
             line = np.arange(start, start + count)
@@ -335,8 +336,9 @@ def shift_of(prompt: CachedPrompt) -> int:
 
 
 def accepted(sequences: Seq[Sequence], drafts: DraftsOf, tokens: list[int], logprobs: list[float]) -> list[Drawn]:
-    """The sampled tokens that count. `tokens` has those of all rows: of a sequence's next token, then of the places
-    after each token of its draft. Its first one counts, and each further one if the draft was right before it."""
+    """The sampled tokens that count. `tokens` has one token for each row. The first row of a sequence samples its next
+    token, and each further row samples the token after one more token of its draft. The first token counts. Each
+    further one counts if all tokens of the draft before it were right."""
     if not drafts:
         return [(s, [t], [p]) for s, t, p in zip(sequences, tokens, logprobs, strict=True)]
     out, first = list[Drawn](), 0

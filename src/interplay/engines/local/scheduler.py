@@ -190,8 +190,8 @@ class Scheduler:
         return [] if known else self.cache.hashes(wait.identity, salt=salt)
 
     def _begun_by_another(self, hashes: list[int], joins: bool) -> bool:
-        """Whether a prompt that is being computed now shares at least two blocks with this one that it cannot use yet.
-        Then it pays to wait for them."""
+        """Whether a prompt that is being computed now has at least two blocks that this prompt needs and cannot use
+        yet. Then it pays to wait for them."""
         if not self._computing or not hashes:
             return False
         known = len(self._usable(hashes, joins))

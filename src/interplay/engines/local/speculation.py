@@ -2,8 +2,8 @@
 
 One forward pass computes a request's latest token and its draft together. Every position then samples its own token
 with its own random number, exactly as without drafts, and the sampled tokens count up to the first one that differs
-from the draft. So drafts change how long the work takes, and nothing else. What remains is rounding: in fp32 on a CPU,
-log-probs differ in their last bits, and on a GPU as much as they do between batches of different sizes.
+from the draft. So drafts change how long the work takes, and the result only by rounding: in fp32 on a CPU, log-probs
+differ in their last bits, and on a GPU as much as they do between batches of different sizes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from interplay.engines.local.drafts import Drafts
 from interplay.engines.local.scheduler import Sequence
 
 # The rules of "auto". They count tokens and never read a clock, so that a repeated run decides the same.
-AUTO_ROWS = 128  # most tokens of a step, drafts included: above, a GPU's step takes longer with every token
-COST = 1.75  # a step with drafts is assumed to take the time of this many steps without
+AUTO_ROWS = 128  # most tokens of a step, drafts included: above this, a GPU's step takes longer with every token
+COST = 1.75  # a step with drafts is assumed to take the time of this many steps without drafts
 RETRY = 256  # steps without drafts after which acceptance is measured again
 _RECENT = 512  # drafted tokens over which acceptance is measured
-_HOPE = 8  # tokens that count as accepted before any was drafted
+_HOPE = 8  # at the start, this many tokens count as drafted and accepted
 
 
 class Speculation:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 class Worker:
-    # of vLLM's own class
+    # attributes of vLLM's own worker class
     model_runner: Any
     reload_weights: Any
     rank: int

@@ -52,7 +52,7 @@ class AdaptedEnv(Env):
         self.over = False
         self._now: dict[Role, Observation] | None = None
 
-    # -- what an adapter says -------------------------------------------------------------------------------------
+    # -- defined by a subclass ------------------------------------------------------------------------------------
 
     @classmethod
     @abstractmethod

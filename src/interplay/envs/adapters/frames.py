@@ -1,4 +1,4 @@
-"""Games of Gymnasium and PettingZoo by their rendered frames: a frame is made smaller and becomes a PNG picture."""
+"""Shows games of Gymnasium and PettingZoo as pictures: a rendered frame is made smaller and becomes a PNG picture."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def needs(options: Mapping[str, Any]) -> frozenset[MediaKind]:
 
 
 def headless() -> None:
-    """Let pygame draw without a screen, unless somebody chose one."""
+    """Let pygame draw without a screen, unless the user has chosen a video driver."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
@@ -39,8 +39,8 @@ def is_picture(value: Any) -> bool:
 
 
 def frame(value: Any, game: str, pixels: int) -> Media:
-    """A frame as a picture whose longest side is at most `pixels`. Each pixel is the mean of those that it stands for,
-    or of some of them where they are many."""
+    """A frame as a picture whose longest side is at most `pixels`. Each pixel is the mean of the pixels that it
+    replaces, or of some of them if there are many."""
     if not is_picture(value):
         shape = getattr(value, "shape", type(value).__name__)
         raise ConfigError(

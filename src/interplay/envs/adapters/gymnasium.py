@@ -1,13 +1,13 @@
 """Any Gymnasium environment that can be shown as text, for one player: `gymnasium:FrozenLake-v1`, `gymnasium:Taxi-v4`.
 
 Roles         player.
-Observation   the environment's own `ansi` rendering where it has one, its colours in words, else its observation: text
-              as it is, numbers with their names where the game is known. Below it the legal actions. Every prompt is
+Observation   the environment's own `ansi` rendering if it has one, with its colours in words; else its observation:
+              text as it is, numbers with their names if the game is known. The legal actions follow. Every prompt is
               fresh and complete. `view = "image"` shows the rendered frame, "both" the observation in words too.
-Actions       names where the game is known or `actions` gives them, numbers otherwise, those that
-              `info["action_mask"]` lets through. Where the action space is Text, any reply is an action.
-Rewards       `payoff` (agent): what every step pays. An illegal reply changes nothing, counts as a step and is −1,
-              `illegal` (process).
+Actions       names if the game is known or `actions` gives them, else numbers; only those that `info["action_mask"]`
+              allows are legal. If the action space is Text, any reply is an action.
+Rewards       `payoff` (agent): the reward of every step. An illegal reply changes nothing, counts as a step and costs
+              −1, `illegal` (process).
 Version       2 (tested with gymnasium 1.4.0). Environments of other packages: `arguments` go to `gymnasium.make`, and
               the name may be `module:Name-v0`, which imports the module first.
 """
@@ -32,7 +32,7 @@ from interplay.envs.env import register
 from interplay.errors import ConfigError
 from interplay.types import MediaKind, Observation, Rewards, Role, Task
 
-ACTIONS = {  # of Gymnasium's own, by name without version, in the order of their numbers
+ACTIONS = {  # for Gymnasium's own games, by name without version: the actions in the order of their numbers
     "Acrobot": ("pull left", "nothing", "pull right"),
     "Blackjack": ("stick", "hit"),
     "CartPole": ("left", "right"),

@@ -1,16 +1,16 @@
 """Any PettingZoo game whose actions can be listed: `pettingzoo:tictactoe_v3`, `pettingzoo:chess_v6`, AEC or Parallel.
 
 Roles         the game's agents, such as player_0.
-Observation   what PettingZoo gives that agent and no other, as text: boards, cards and moves in words for the classic
-              games, other observations by `adapters/spaces.py`. Below it the legal actions. Every prompt is fresh.
-              `view = "image"` shows a picture, "both" words too: the agent's own observation where that is a picture,
+Observation   what PettingZoo gives that agent alone, as text: boards, cards and moves in words for the classic games,
+              other observations by `adapters/spaces.py`. The legal actions follow. Every prompt is fresh.
+              `view = "image"` shows a picture, "both" words too: the agent's own observation if that is a picture,
               else the rendered frame, in games that hide nothing (chess, connect_four, go, tictactoe).
-Actions       in words for the classic games (chess: e2e4), else numbers or `actions`; those that the action mask lets
-              through, in the observation or in the info.
-Moves         where the game has a Parallel version, all its agents move at once; else in turn (`api` chooses).
-Rewards       `payoff` (agent; `level = "team"`: the mean, for all): what every step pays each agent. An illegal reply
+Actions       in words for the classic games (chess: e2e4), else numbers or `actions`; only those that the action mask
+              (in the observation or in the info) allows are legal.
+Moves         if the game has a Parallel version, all its agents move at once; else in turn (`api` chooses).
+Rewards       `payoff` (agent; `level = "team"`: the mean, for all): each agent's reward of every step. An illegal reply
               ends the game as in PettingZoo's own wrapper: its player gets `forfeit`, the others nothing more, and
-              `illegal` is −1 (process). Where a game's payoffs run below −1, set `forfeit` lower than they do.
+              `illegal` is −1 (process). If payoffs of a game can be below −1, set `forfeit` lower than these.
 Version       2 (tested with pettingzoo 1.27.0). Games of other packages: `pettingzoo:package.module`, a module with
               `env` or `parallel_env`. A fork keeps what was drawn when the game began, such as a shuffled deck.
 """
@@ -39,7 +39,9 @@ OPEN = ("chess", "connect_four", "go", "tictactoe")  # a frame of these shows no
 
 
 class Options(FrameOptions):
-    api: Literal["auto", "aec", "parallel"] = Field("auto", description="in turn, or at once; auto: at once if it can")
+    api: Literal["auto", "aec", "parallel"] = Field(
+        "auto", description="agents move in turn (aec) or at once (parallel); auto: at once if the game can"
+    )
     actions: list[str] = Field([], description="names of the actions, in the order of their numbers")
     level: Literal["agent", "team"] = Field("agent", description="who gets the payoffs; team: all get their mean")
     forfeit: float = Field(-1.0, description="payoff for an illegal reply, which ends the game")

@@ -35,7 +35,7 @@ _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 class Options(AdapterOptions):
     level: int | None = Field(
-        None, ge=0, description="difficulty of the task's own curriculum; beyond its end, the last"
+        None, ge=0, description="level of the task's own curriculum; a level beyond its end means the last one"
     )
     partial: bool = Field(False, description="also give the task's own marks, as the reward `score`")
 

@@ -139,7 +139,7 @@ def duplicate(env: Any) -> Any:
         held = part.__dict__
         memo.update({id(held[name]): held[name] for name in SHARED if held.get(name) is not None})
         memo.update({id(value): value for value in _drawing(held.values())})
-        if "_ezpickle_args" in held:  # would be copied by making it anew, as it was before the first step
+        if "_ezpickle_args" in held:  # deepcopy would make it again, as it was before the first step
             memo[id(part)] = object.__new__(type(part))
             pickled.append(part)
     try:

@@ -33,7 +33,9 @@ from interplay.types import Message, Observation, Rewards, Role, Task
 class Options(Section):
     length: int = Field(8, ge=1, le=10, description="number of signs in a reply")
     gain: float = Field(0.6, description="gold that each sign of filler adds")
-    loss: float = Field(0.06, ge=0, description="gold subtracted, times the square of their number")
+    loss: float = Field(
+        0.06, ge=0, description="gold that is subtracted, times the square of the number of filler signs"
+    )
 
 
 @cache

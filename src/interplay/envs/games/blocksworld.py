@@ -40,7 +40,7 @@ _MOVE = re.compile(r"(?:MOVE\s+|PUT\s+)?([A-H])\s+(?:ON|ONTO|TO)\s+(?:THE\s+)?(T
 
 
 class Options(PuzzleOptions):
-    blocks: int = Field(4, ge=3, le=8)
+    blocks: int = Field(4, ge=3, le=8, description="number of blocks")
     min_length: int = Field(2, ge=1, description="smallest length of the shortest plan, in moves")
     max_length: int = Field(0, ge=0, description="largest length of the shortest plan, in moves; 0: no limit")
 

@@ -28,8 +28,8 @@ _REPLY = re.compile(r"[^\w-]*([0-9]+)\W*")
 
 
 class Options(Section):
-    columns: int = Field(7, ge=1, le=20)
-    rows: int = Field(6, ge=1, le=20)
+    columns: int = Field(7, ge=1, le=20, description="columns of the grid")
+    rows: int = Field(6, ge=1, le=20, description="rows of the grid")
     line: int = Field(4, ge=2, le=20, description="how many in a row win")
     brief: bool = Field(False, description="show only the board, without the rules, for models trained from scratch")
     opening: int = Field(0, ge=0, description=DESCRIPTION)

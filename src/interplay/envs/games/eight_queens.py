@@ -42,7 +42,7 @@ _MOVE = re.compile(r"(-?)\s*([0-9]{1,2})\s+([0-9]{1,2})")
 
 class Options(PuzzleOptions):
     size: int = Field(8, ge=5, le=12, description="rows, columns and queens")
-    given: int = Field(3, ge=1, le=11, description="queens that stand already")
+    given: int = Field(3, ge=1, le=11, description="number of queens that are given")
 
     @model_validator(mode="after")
     def _something_is_missing(self) -> Options:

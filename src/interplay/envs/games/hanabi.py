@@ -81,8 +81,10 @@ class HanabiMove(NamedTuple):
 
 
 class Options(Section):
-    players: int = Field(2, ge=2, le=5)
-    variant: Literal["full", "small"] = "full"
+    players: int = Field(2, ge=2, le=5, description="number of players")
+    variant: Literal["full", "small"] = Field(
+        "full", description="the number of colours, hints, lives and cards in hand"
+    )
     strikes: Literal["zero", "keep"] = Field("zero", description="what the score becomes when the last life is lost")
     brief: bool = Field(False, description="show only the table, without the rules")
 

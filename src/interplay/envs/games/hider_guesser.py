@@ -4,7 +4,7 @@ Rules         the game knows about 300 objects. `objects` of them are named to b
               The guesser asks or guesses, at most `questions` times in all; questions go to the hider. The episode ends
               with a right guess, or when all questions are used up.
 Roles         guesser (acts first) and hider.
-Observation   guesser: the objects in play, the questions that the table knows, and what was asked and answered.
+Observation   guesser: the objects in play, the listed questions (with `free = false`), and what was asked and answered.
               Hider: the object, and the question. Every prompt is fresh and complete.
 Actions       guesser: a question, or `guess` and the name of an object. With `free = false` only the listed questions
               are legal. With `free = true` anything with a question mark at the end and at most 200 characters is.
@@ -147,7 +147,7 @@ class HiderGuesser(Env):
     # -- for scripted players -------------------------------------------------------------------------------------
 
     def truth(self) -> str:
-        """The hider's true answer to the open question; no for a question that the table does not know."""
+        """The hider's true answer to the open question; no for a question that is not listed."""
         key = _ASKED.get(re.sub(r"\W+", " ", (self.pending or "").lower()).strip())
         return "yes" if key in OBJECTS[self.secret] else "no"
 

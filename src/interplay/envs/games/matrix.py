@@ -45,11 +45,15 @@ TALK = 500  # characters of a message that the others get
 
 
 class Options(Section):
-    game: str = "prisoners_dilemma"
-    rounds: int = Field(1, ge=1)
+    game: str = Field("prisoners_dilemma", description="name of a known payoff table")
+    rounds: int = Field(1, ge=1, description="how often the game is played in an episode")
     talk: bool = Field(False, description="before each round every player sends a message to all others")
-    actions: list[list[str]] = Field(default_factory=list)
-    payoff: list[Any] = Field(default_factory=list)
+    actions: list[list[str]] = Field(
+        default_factory=list, description="for each player, a list of words; needs payoff, and replaces game"
+    )
+    payoff: list[Any] = Field(
+        default_factory=list, description="nested lists, indexed by the action of each player, with a payoff per player"
+    )
 
     @model_validator(mode="after")
     def _table_is_whole(self) -> Options:

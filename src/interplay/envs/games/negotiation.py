@@ -1,9 +1,9 @@
 """Negotiation: two players split books, hats and balls. Each has its own values for them, unknown to the other.
 
 Rules         There are 5 to 7 items of three kinds, at least one of each. Each player has its own value for each kind,
-              a whole number; all items together are worth 10 to either. Every kind is worth something to somebody,
-              and one at least to both. In turn the players offer a split or accept the last offer, which ends it.
-              After `turns` turns without a deal nobody gets anything.
+              a whole number; all items together are worth 10 to either. Every kind is worth something to at least one
+              player, and at least one kind is worth something to both. In turn the players offer a split or accept the
+              last offer, which ends the game. After `turns` turns without a deal nobody gets anything.
 Roles         p0 (speaks first) and p1.
 Observation   the items, one's own values, what the other said and offered; the other's values never. A conversation:
               each prompt adds what is new. Phase `offer` before the first offer, then `answer`. With `terse = true`
@@ -74,9 +74,9 @@ def pools() -> tuple[Three, ...]:
 
 
 class Options(Section):
-    turns: int = Field(10, ge=2, description="turns of both players together until it is too late")
+    turns: int = Field(10, ge=2, description="turns of both players together, after which there is no deal")
     talk: bool = Field(True, description="text before the offer is allowed and reaches the other")
-    gold: bool = Field(False, description="also give what a fair judge says of each player's part")
+    gold: bool = Field(False, description="also give each player the reward `gold`, what a fair judge would say")
     terse: bool = Field(False, description="prompts have only the numbers, for tiny models; needs talk = false")
 
     @model_validator(mode="after")

@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"(-?\d{1,40})\.?")
 
 
 class Options(Section):
-    kind: Literal["arithmetic", "grid"] = "arithmetic"
+    kind: Literal["arithmetic", "grid"] = Field("arithmetic", description="the form of the tasks")
     attempts: int = Field(4, ge=1, le=64, description="how often the solver gets the task")
     most: int = Field(4, ge=1, le=10, description="most operators of an expression; rows and columns of a grid")
 

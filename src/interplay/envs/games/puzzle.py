@@ -89,7 +89,7 @@ class Puzzle(Env):
         self.begin()
         self.first = self.potential = self.measure()
 
-    # -- what a puzzle says ---------------------------------------------------------------------------------------
+    # -- defined by a subclass ------------------------------------------------------------------------------------
 
     @classmethod
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Signalling (Lewis 1969): the sender sees a state, the receiver must name it, and words do not get through.
+"""Signalling (Lewis 1969): a sender sees a state, and a receiver must name it. By default, no words are passed on.
 
 Rules         one of `states` states is drawn. The sender sees it and acts. The receiver then names a state. With
               `alone`, there is only a receiver, and it sees the state itself.
@@ -27,7 +27,7 @@ from interplay.envs.env import PENALTY, Env, register
 from interplay.envs.picture import Look, draw
 from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task
 
-NOTHING = "yes"  # the only reply of a sender whose words do not get through
+NOTHING = "yes"  # the only reply of a sender whose words are not passed on
 _SIDE = 4  # cells of the board's side
 _LOOKS = {".": Look((255, 255, 255)), "X": Look((255, 255, 255), (30, 30, 120), "square")}
 

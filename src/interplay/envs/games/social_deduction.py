@@ -45,7 +45,7 @@ LONGEST = 80  # the largest number of characters in a clue
 
 
 class Options(Section):
-    players: int = Field(4, ge=3, le=10)
+    players: int = Field(4, ge=3, le=10, description="number of players, one of whom is the spy")
     rounds: int = Field(1, ge=1, le=5, description="rounds of clues before the vote")
     words: int = Field(8, ge=2, le=32, description="words on the table")
     last_word: bool = Field(True, description="a spy who is found out may still name the secret")

@@ -56,10 +56,10 @@ EXACT = 2  # up to this many boxes, all positions of a room can be searched
 
 class Options(PictureOptions, FileOptions):
     size: int = Field(6, ge=5, le=12, description="rows and columns, including the outer walls")
-    boxes: int = Field(1, ge=1, le=4)
+    boxes: int = Field(1, ge=1, le=4, description="number of boxes, and of goals")
     walls: float = Field(0.1, ge=0, le=0.4, description="share of the inner cells that are walls")
-    min_pushes: int = Field(2, ge=1)
-    max_pushes: int = Field(0, ge=0, description="0: any")
+    min_pushes: int = Field(2, ge=1, description="smallest number of pushes of the solution")
+    max_pushes: int = Field(0, ge=0, description="largest number of pushes of the solution; 0: no limit")
     nearer: Literal["pushes", "moves"] = Field("pushes", description="the unit of progress")
     hopeless: Literal["play", "end"] = Field("play", description="whether to end a position that has no solution")
 

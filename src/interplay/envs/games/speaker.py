@@ -34,8 +34,8 @@ SPEEDS = {"train": (110, 130, 150, 170, 190, 210), "validation": (120, 160, 200)
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """A voice of eSpeak NG and its speed in words a minute, with noise of this strength, whose samples `grain`
-    decides."""
+    """A voice of eSpeak NG and its speed in words a minute. `noise` is the strength of the noise, and `grain` seeds
+    it."""
 
     split: str
     voice: str

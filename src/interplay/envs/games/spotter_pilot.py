@@ -43,7 +43,9 @@ class Options(Section):
     team: Literal["pair", "single"] = Field(
         "pair", description="spotter and pilot, or the pilot alone with both senses"
     )
-    mute: Literal["none", "picture", "sound"] = Field("none", description="the sense that tells nothing")
+    mute: Literal["none", "picture", "sound"] = Field(
+        "none", description="what is replaced by a grey picture or by noise, to measure what a sense contributes"
+    )
     speech: Literal["free", "signs"] = Field(
         "signs", description="what the spotter may say: any text, or an order of the signs"
     )

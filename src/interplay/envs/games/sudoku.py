@@ -40,8 +40,8 @@ _MOVE = re.compile(r"r?([0-9])(?:\s+|\s*c)([0-9])(?:\s+|\s*[=:]\s*)([0-9])")
 
 
 class Options(PuzzleOptions, FileOptions):
-    size: Literal[4, 9] = 4
-    blanks: int = Field(6, ge=1, le=55)
+    size: Literal[4, 9] = Field(4, description="rows and columns")
+    blanks: int = Field(6, ge=1, le=55, description="number of empty cells")
 
     @model_validator(mode="after")
     def _blanks_fit(self) -> Options:

@@ -113,4 +113,7 @@ def prepare(options: OutsideOptions) -> None:
     """Start the gateway on env.program.port, if that is set."""
     port = options.program.port
     if port and gateway(port).port != port:
-        raise ConfigError(f"env.program.port is {port}, but the gateway of this process has {gateway().port} already.")
+        raise ConfigError(
+            f"env.program.port is {port}, but the gateway of this process already has the port {gateway().port}; "
+            "expected the same port for all programs of a process."
+        )

@@ -11,7 +11,7 @@ side effects are called by `await ask.effect(tool, *args)`, so that they are rec
 
 The coroutine has an event loop of its own, so `asyncio.gather` and similar functions work in it. The loop runs until
 everything in it waits for answers. Therefore the program, and not timing, decides which calls wait together. Only
-calls that come after a wait for a socket or a timer can arrive later. The code is as trusted as the trainer.
+calls that come after a wait for a socket or a timer can arrive later. The code is not isolated, so it must be trusted.
 """
 
 from __future__ import annotations

@@ -42,6 +42,6 @@ def refuse_bug(episodes: Sequence[Episode], step: int) -> None:
     for signature, times in found.most_common(1):
         if times > max(1, SHARE * len(episodes)):
             raise GuardError(
-                f"{times} of the {len(episodes)} episodes of step {step} crashed with {signature}; that is a bug of "
-                "the program, expected it to bear whatever a model says."
+                f"{times} of the {len(episodes)} episodes of step {step} crashed with {signature}; this is a bug of "
+                "the program, which must accept whatever a model says. Fix it at this place."
             )

@@ -200,7 +200,8 @@ async def _nobody_waits(_: HttpRequest) -> HttpReply:
 
 
 def _allow_connections() -> None:
-    """Each connection is an open file, and many systems allow a process 1,024 of these unless it asks for more."""
+    """Raise the limit of open files: each connection is one, and many systems allow a process only 1,024 of them unless
+    it asks for more."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65536 if most == resource.RLIM_INFINITY else min(65536, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, wanted), most))

@@ -68,13 +68,17 @@ class OutsideOptions(Section):
     """A program that asks models: a command, a function or a coroutine."""
 
     command: list[str] = Field([], description="a command that asks the server in OPENAI_BASE_URL")
-    function: str = Field("", description="module:function that asks this server; it is called in a worker process")
+    function: str = Field(
+        "", description="module:function that asks the server in OPENAI_BASE_URL; it is called in a worker process"
+    )
     coroutine: str = Field("", description="module:function, async def team(task, ask), run in this process")
     attach: bool = Field(False, description="a service that is already running opens a session for each episode")
     roles: list[str] = Field(description="the roles that can be asked; by default the model's name is the role")
     reward: str = Field("", description="module:function of (task, result): a number, {name: number} or Rewards")
     rewards: list[str] = Field(["score"], description="names of the rewards; a single number gets the first name")
-    data: str = Field("", description="a .jsonl file of tasks, or a folder with one for each split; empty: numbers")
+    data: str = Field(
+        "", description="a .jsonl file of tasks, or a folder with one for each split; empty: only index, seed and split"
+    )
     route: dict[str, RouteSection] = Field({}, description="which calls belong to which role")
     program: RunSection = Field(default_factory=RunSection, description="how the program is run")
 

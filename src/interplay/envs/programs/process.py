@@ -36,9 +36,9 @@ SILENT = {
 }  # fmt: skip
 
 
-SPARES = 64  # processes that wait for a run at most, in all workers of a program together
+SPARES = 64  # the most processes that wait for a run, in all workers of a program together
 LENT = Path(__file__).with_name("lent")  # modules that every program can import
-# Behind walls there is nobody to speak TLS with. Clients that read all certificates of the machine spend 40 ms on it.
+# A sandboxed program can reach no TLS server. Clients that read all certificates of the machine spend 40 ms on it.
 NO_CERTIFICATES = {"SSL_CERT_DIR": str(LENT)}
 
 
@@ -159,7 +159,7 @@ class ProgramWorker:
     def _heard(self) -> Mapping[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        found = json.loads(line) if line else {"trouble": "the worker ended without a word", "place": "its start"}
+        found = json.loads(line) if line else {"trouble": "the worker ended without a message", "place": "its start"}
         return found if isinstance(found, dict) else {}
 
     def _listen(self) -> None:

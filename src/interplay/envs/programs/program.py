@@ -1,16 +1,16 @@
-"""An outside program: whatever asks models and ends with a result.
+"""An outside program as an environment: any program that asks models and ends with a result.
 
-`observe()` gives the calls that wait, one for each role, `step()` answers them, and when the program has ended its
-result is rewarded by a function of the user's. A fork is a replay: the program runs again from its start and is told
-the same answers (`replay.py`). Several calls of one role at once are answered one after another, in an order that does
-not depend on which came first.
+`observe()` gives the calls that wait, one for each role, and `step()` answers them. When the program has ended, a
+function of the user computes the rewards from its result. A fork is a replay: the program runs again from its start and
+gets the same answers (`replay.py`). If several calls of one role wait, they are answered one after another, in an order
+that does not depend on which came first.
 
 Rewards: those named in `rewards`, from the function `reward(task, result)`, or `reward(task, result, calls)` with every
-question and its answer; `crashed` where what a policy said made the program crash.
+question and its answer; `crashed` if the reply of a policy made the program crash.
 
-A program that crashes after a reply is replayed once. The same crash again is the policy's doing, and is rewarded as
-such. Any other failure (no first call, another crash or none in the replay, too much time) is the machinery's: the
-episode is dropped and counted.
+If a program crashes after a reply, or runs too long, it is replayed once. If the replay crashes in the same way, the
+reply caused the crash, and the team gets the reward `crashed`. Any other failure (a crash before the first call,
+another crash or none in the replay) is a failure of the system: the episode is dropped and counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
 from interplay.errors import ConfigError, EnvError, ReplayError
 from interplay.types import Observation, Rewards, Role, Spoken, Task, Turn
 
-ROW = "row"  # where a task holds its row, among the options
+ROW = "row"  # the key in a task's data that holds its row
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class ProgramTurn:
 
 
 class Asking(Env):
-    """What all environments share whose play is a program that asks. Subclasses say how a run begins."""
+    """The base class of environments in which a program asks the roles. Subclasses define how a run begins."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self._run: ProgramRun | None = None
         self._record: tuple[Decided, ...] = ()
-        self._told = 0  # decisions of the record that the run knows
+        self._told = 0  # decisions of the record whose answers the run has got
         self._settled = False
         self._now: dict[Role, Inquiry] = {}
         self._crash: ProgramCrash | None = None
@@ -89,7 +89,7 @@ class Asking(Env):
             self._settled = True
 
     def observe(self) -> dict[Role, Observation]:
-        while not self._settled:  # asked without an event loop
+        while not self._settled:  # called without an event loop
             run = self._begun()
             run.settle_now()
             if self._goes_on(run):
@@ -111,7 +111,7 @@ class Asking(Env):
         return self._run
 
     def _started(self) -> ProgramRun:
-        """A run that ends with this environment, at the latest."""
+        """A new run. It is closed when this environment is not used any more."""
         run = self.start()
         weakref.finalize(self, ending.later, run.close)
         ending.begin()
@@ -126,12 +126,13 @@ class Asking(Env):
             )
 
     def _goes_on(self, run: ProgramRun) -> bool:
-        """Tell the run what it has not been told yet; otherwise note who waits."""
+        """Give the run the next recorded answers and return True. If it has got all of them, note which calls wait and
+        return False."""
         if self.log.diverged:
             count("diverged")
             raise ReplayError(f"a replay diverged: it calls {self.log.diverged}, which was not called before.")
         if self._told < len(self._record):
-            if run.crash is not None:  # before it could be told: `_again` finds out whose crash it is
+            if run.crash is not None:  # before it got all answers; `_again` finds out who caused it
                 self._told, self._now = len(self._record), {}
                 return False
             if run.ended:
@@ -148,10 +149,10 @@ class Asking(Env):
         self._now = {role: now[role] for role in self.roles if role in now}
         return False
 
-    # -- whose crash it is ----------------------------------------------------------------------------------------
+    # -- who caused a crash ---------------------------------------------------------------------------------------
 
     def _again(self, run: ProgramRun) -> ProgramRun | None:
-        """Of a run that crashed: another one, to see whether it crashes again."""
+        """If the run has crashed, start another one, to see whether it crashes again."""
         crash = run.crash
         if crash is None:
             return None
@@ -165,7 +166,8 @@ class Asking(Env):
         return self._started()
 
     def _compared(self, again: ProgramRun) -> ProgramRun | None:
-        """One decision more of the replay; None when it is known whose crash it was."""
+        """Give the replay the answers of one more decision. When it has ended: return None if it crashed in the same
+        way, otherwise raise."""
         assert self._crash is not None
         if self._told < len(self._record) and not again.ended:
             answer_again(again, self._record[self._told])
@@ -175,7 +177,7 @@ class Asking(Env):
         again.close()
         if not same:
             what = f"{self._crash} {crash_line(self._crash.signature)}"
-            raise EnvError(f"the program crashed, and not again when it was told the same: {what}")
+            raise EnvError(f"the program crashed, but not again when it got the same answers: {what}")
         count("crashed")
         return None
 
@@ -191,7 +193,10 @@ class Asking(Env):
         if not self._now:
             self.observe()
         if missing := self._now.keys() ^ answers.keys():
-            raise EnvError(f"{', '.join(sorted(missing))} waits for no answer, or got none; expected one for each.")
+            raise EnvError(
+                f"{', '.join(sorted(missing))} got no answer, or did not wait for one; expected an answer for each "
+                "role that waits."
+            )
         decided = tuple(Answered(self._now[role], answers[role]) for role in self._now)
         if self._run is not None and self._told == len(self._record):  # the run waits for these answers, so give them
             for one in decided:
@@ -212,7 +217,7 @@ class Asking(Env):
 
     @property
     def waiting(self) -> dict[Role, Inquiry]:
-        """What `observe` gave, as the program asked it."""
+        """The calls that `observe` shows, as the program made them."""
         return dict(self._now)
 
     @property

@@ -1,8 +1,8 @@
-"""Replay: a program runs again from its start, and is told the same answers again.
+"""Replay: a program runs again from its start and gets the same answers again.
 
-That is how a program is forked, and how it is found out whether a crash is the policy's doing. It is sound where a
-program asks the same again when it is told the same. Where it does not, the replay has diverged: the branch is dropped
-and counted, and a run in which more than 1% diverge is stopped.
+This is how a program is forked, and how to find out whether a reply caused a crash. It works if a program asks the same
+questions again when it gets the same answers. If it does not, the replay has diverged: the branch is dropped and
+counted. If more than 1% of the replays diverge, the run is stopped.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from interplay.envs.programs.run import Inquiry, ProgramRun, Reply
 from interplay.errors import ConfigError, ReplayError
 from interplay.types import Message
 
-ENOUGH, SHARE = 100, 0.01  # replays from which on the share of divergent ones is looked at, and its limit
+ENOUGH, SHARE = 100, 0.01  # from this number of replays on, at most this share of them may diverge
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One question and what it was answered."""
+    """One question and its answer."""
 
     question: Inquiry
     answer: Reply
 
 
-Decided = tuple[Answered, ...]  # all that were answered at one decision
+Decided = tuple[Answered, ...]  # all questions of one decision
 
 
 class _Tally:
@@ -40,14 +40,15 @@ _tally = _Tally()
 
 
 def begun() -> None:
-    """One more replay."""
+    """Count a replay."""
     count("replays")
     with _tally.lock:
         _tally.replays += 1
 
 
 def answer_again(run: ProgramRun, decided: Decided) -> None:
-    """Tell the program what it was told; `ReplayError` where it does not ask for that."""
+    """Give the program the recorded answers of a decision. Raises `ReplayError` if it does not ask the same questions,
+    and `ConfigError` if this happens too often."""
     for one in decided:
         found = next((q for q in run.waiting if q.digest == one.question.digest), None)
         if found is None:
@@ -65,14 +66,14 @@ def _diverged(wanted: Inquiry, waiting: Sequence[Inquiry]) -> ReplayError | Conf
     if often:
         return ConfigError(
             f"{share} replays of the program diverged, more than {SHARE:.0%}, so that it cannot be forked: {what} "
-            "Expected a program that asks the same when it is told the same (no clock, no unseeded chance), or a plan "
-            "of independent episodes."
+            "Expected a program that asks the same questions when it gets the same answers (no clock, no random "
+            "numbers without a seed), or a plan of independent episodes."
         )
     return ReplayError(f"a replay diverged: {what}")
 
 
 def difference(wanted: Inquiry, waiting: Sequence[Inquiry]) -> str:
-    """The first message in which what is asked differs from what was asked before."""
+    """How the question differs from the recorded one: the first message that is not the same."""
     same = [q for q in waiting if q.role == wanted.role]
     if not same:
         others = ", ".join(sorted({q.role for q in waiting})) or "nobody"

@@ -12,7 +12,7 @@ _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def place_of(frames: Sequence[tuple[str, int | None]]) -> str:
-    """The innermost line that is not of a library, as file:line."""
+    """The innermost line that is not in a library, as file:line."""
     own = [f for f in frames if "site-packages" not in f[0] and "/lib/python" not in f[0]]
     own = [f for f in own if os.path.dirname(f[0]) != HERE]
     found = own or frames
@@ -20,8 +20,8 @@ def place_of(frames: Sequence[tuple[str, int | None]]) -> str:
 
 
 def told_by(data: bytes) -> dict:
-    """What a run said about its end. It may have done what a model wrote, so only the known form is believed: a run
-    cannot speak for another run, end this process, or call its own failure one of the machinery."""
+    """What a run reported about its end. The run may have executed what a model wrote, so only the known fields are
+    read: a run cannot report for another run, end this process, or declare its own failure a failure of the system."""
     try:
         said = json.loads(data)
         if "crash" in said:
@@ -32,8 +32,8 @@ def told_by(data: bytes) -> dict:
 
 
 def text_of(how: dict) -> str:
-    """A report inside the line that is told. The result can be nested too deeply to be read, and the number of the run
-    must be read all the same."""
+    """A report as a text inside the line that is sent. So the number of the run can be read even if its result is
+    nested too deeply to be parsed."""
     try:
         return json.dumps(how)
     except RecursionError:
@@ -41,7 +41,7 @@ def text_of(how: dict) -> str:
 
 
 def crash_of(code: int, err: str) -> dict[str, str]:
-    """From a traceback on standard error, where there is one."""
+    """The crash of a command, from the traceback on standard error if there is one."""
     lines = [line for line in err.strip().splitlines() if line.strip()]
     frames = [(m[1], int(m[2])) for m in _PLACE.finditer(err)]
     kind, _, words = (lines[-1] if lines else "").partition(":")

@@ -11,7 +11,7 @@ from typing import Any
 from interplay.errors import ConfigError
 from interplay.types import seed_of
 
-FEWEST = 10  # rows of a single file: one in ten is held out for validation, one for the test
+FEWEST = 10  # the fewest rows of a single file: of every ten rows, one is for validation and one for the test
 
 
 def row(data: str, split: str, seed: int, index: int) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def _rows(data: str, split: str) -> list[dict[str, Any]]:
     if path.is_dir():
         file = path / f"{split}.jsonl"
         if not file.is_file():
-            raise ConfigError(f"env.data is '{data}', where no {split}.jsonl is; expected one file for each split.")
+            raise ConfigError(f"env.data is '{data}', which has no {split}.jsonl; expected one file for each split.")
         return _read(file)
     if not path.is_file():
         raise ConfigError(f"env.data is '{data}', and there is no such file; expected a .jsonl file or a folder.")
@@ -58,7 +58,9 @@ def _read(file: Path) -> list[dict[str, Any]]:
         try:
             found = json.loads(line)
         except ValueError as error:
-            raise ConfigError(f"{file}:{number} is no JSON ({error}).") from None
+            raise ConfigError(
+                f"{file}:{number} is not JSON ({error}); expected an object, one task on a line."
+            ) from None
         if not isinstance(found, dict):
             raise ConfigError(f"{file}:{number} is a {type(found).__name__}; expected an object, one task on a line.")
         out.append(found)

@@ -20,7 +20,7 @@ from interplay.types import Message, ProgramCall, Role, Spoken, Turn
 
 @dataclass(frozen=True)
 class Inquiry:
-    """A call that waits. Two questions with the same digest ask for the same; `phase` is the caller's word for the
+    """A call that waits for an answer. Two calls with the same digest ask the same. `phase` is the caller's name for a
     part of its work, for grouping."""
 
     role: Role
@@ -60,14 +60,14 @@ class ProgramCrash:
     kind: str
     words: str
     place: str
-    machinery: bool = False  # certainly not the policy's doing
+    machinery: bool = False  # certainly not caused by a reply of the policy
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.place}: {self.words}"
 
     @property
     def signature(self) -> str:
-        """What tells one bug from another: its words may name what the policy said."""
+        """Identifies a bug. The words are left out, because they may contain what the policy said."""
         return f"{self.kind} at {self.place}"
 
     @staticmethod
@@ -76,7 +76,7 @@ class ProgramCrash:
 
 
 def _place(frames: Iterable[traceback.FrameSummary]) -> str:
-    """The innermost line that is not of a library, as file:line."""
+    """The innermost line that is not in a library, as file:line."""
     every = list(frames)
     own = [f for f in every if "site-packages" not in f.filename and "/lib/python" not in f.filename]
     own = [f for f in own if "interplay/envs/programs" not in f.filename] or own or every
@@ -85,7 +85,7 @@ def _place(frames: Iterable[traceback.FrameSummary]) -> str:
 
 @dataclass
 class ProgramRun(ABC):
-    """Single-use. `settle` waits until somebody asks or the program has ended."""
+    """Single-use. `settle` waits until the program asks or has ended."""
 
     waiting: list[Inquiry] = field(default_factory=list)  # in no particular order
     ended: bool = False
@@ -95,16 +95,16 @@ class ProgramRun(ABC):
 
     @abstractmethod
     async def settle(self) -> None:
-        """Until a call waits and nothing of the program goes on without an answer, or until it has ended."""
+        """Wait until the program waits for answers and nothing in it continues without them, or until it has ended."""
 
     @abstractmethod
     def settle_now(self) -> None:
-        """The same for who has no event loop: it blocks."""
+        """The same for callers without an event loop: it blocks."""
 
     @abstractmethod
     def answer(self, question: Inquiry, answer: Reply) -> None:
-        """Answer one of those who wait with this question."""
+        """Answer a call that waits with this question."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it wherever it is; nothing of it stays."""
+        """End the program at whatever point it is, with everything that it started."""

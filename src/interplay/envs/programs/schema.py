@@ -1,4 +1,5 @@
-"""JSON schemas whose values can be listed. Only those can be enforced: the learner rebuilds the mask from the list."""
+"""Lists all values of a JSON schema. Only a schema whose values can be listed can be enforced, because the learner
+rebuilds the mask from the list."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ LIMIT = 1024
 
 
 class Unlistable(Exception):
-    """More values than can be listed; the words say where."""
+    """The schema has more values than can be listed; the text says where."""
 
 
 def every(schema: Any, limit: int = LIMIT) -> list[Any]:

@@ -1,6 +1,6 @@
-"""The OpenAI-compatible server: which path does what, for whoever answers.
+"""The paths of the OpenAI-compatible server.
 
-An `Answerer` stands behind a key: an episode that is being played (`gateway.py`), or the trained team in production
+Each key belongs to an `Answerer`: an episode that is being played (`gateway.py`), or the trained team in production
 (`interplay serve`). Paths are `/v1/...` with the key as API key, or `/s/KEY/v1/...`.
 """
 
@@ -35,7 +35,7 @@ class GoneError(InterplayError):
 
 
 class Answerer(Protocol):
-    """Who answers behind one key."""
+    """Answers the requests with one key."""
 
     names: Names
     history: HistoryMatch
@@ -44,8 +44,9 @@ class Answerer(Protocol):
     said: Conversations
 
     async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Future[None]) -> list[Reply]:
-        """One answer for each of `order.n`. `digest` is the body's; a `retry` of a call whose client has gone joins
-        it. Raises `WireError` for what cannot be asked and `GoneError` after the end."""
+        """Return `order.n` answers. `digest` is the digest of the request's body; a `retry` with the same digest joins
+        a call whose client has gone. Raises `WireError` for a request that cannot be served, and `GoneError` after the
+        end of the episode."""
         ...
 
 
@@ -65,12 +66,12 @@ class Conversations:
         if name is None:
             return ()
         if name not in self.by_name:
-            raise WireError(f"previous_response_id is '{name}', which is not known here (any more).")
+            raise WireError(f"previous_response_id is '{name}', which is not known (any more); send all messages.")
         return self.by_name[str(name)]
 
 
 class ChatRouter:
-    """`find` gives the answerer behind a key; `allowed` are the values of the header Host that are served."""
+    """`find` returns the answerer of a key. `allowed` says whether requests with this header Host are served."""
 
     def __init__(self, find: Callable[[str], Answerer | None], allowed: Callable[[str], bool]) -> None:
         self.find, self.allowed = find, allowed
@@ -141,7 +142,7 @@ def _order(what: str, body: Mapping[str, Any], answerer: Answerer) -> ChatOrder:
 
 
 def _passed_on(url: str, body: bytes) -> HttpReply:
-    """A request for embeddings, to the user's own server."""
+    """Forward a request for embeddings to the user's own server."""
     if not url:
         return HttpReply.error(404, "embeddings are not served; expected env.program.embeddings, a server's URL.")
     request = urllib.request.Request(f"{url.rstrip('/')}/embeddings", body, {"content-type": "application/json"})

@@ -1,4 +1,4 @@
-"""Messages and tools as chat APIs write them, to and from our own records. A mistake is a `WireError`, one sentence."""
+"""Reads messages and tools in the format of chat APIs. A mistake in them is a `WireError` with one sentence."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class WireError(EnvError):
 def messages_of(
     given: str | Sequence[Message | Mapping[str, Any]], names: Names = "prefix", first: str = ""
 ) -> tuple[Message, ...]:
-    """A conversation; a text is one user's message. With `prefix`, who speaks as a user under a name is named before
-    the words, as chat templates have no place for it."""
+    """A conversation. A text becomes one user message. With `prefix`, the name in a user message is written before its
+    text, because chat templates have no place for names."""
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
     if isinstance(given, Mapping) or not isinstance(given, Sequence):
@@ -39,7 +39,7 @@ def messages_of(
 
 
 def _encodable(message: Message) -> Message:
-    """Half of a surrogate pair, which JSON can name and no tokenizer can read, becomes a question mark."""
+    """Replace half of a surrogate pair, which JSON can contain but no tokenizer can encode, by a question mark."""
     calls = [(c.id, c.name, c.arguments) for c in message.tool_calls]
     try:
         "".join([message.content, str(message.name or ""), *itertools.chain(*calls)]).encode()
@@ -115,7 +115,7 @@ def _decoded(kind: MediaKind, data: Any, form: Any, where: str) -> Media:
     try:
         found = base64.b64decode(str(data), validate=True)
     except (binascii.Error, ValueError):
-        raise WireError(f"{where} is no base64.") from None
+        raise WireError(f"{where} is not in base64; expected the bytes of a {wanted.upper()} file.") from None
     if not found.startswith(_SIGNATURES[kind]):
         raise WireError(f"{where} says that it is {wanted}, and its bytes are not; expected a {wanted.upper()} file.")
     return Media(kind, found)

@@ -1,9 +1,9 @@
-"""Walls around programs of the user's: the gateway is their only network, and files are read-only but for a folder.
+"""Isolates the programs of a user: the gateway is their only network, and they can write only to one folder.
 
-Standard library only, and complete in one file: it runs under whatever Python the program is installed in. Namespaces
-for users, network, mounts and processes keep a program away from everything but the files of this machine. Landlock
-keeps it from writing them, and from reading any that are not named. A filter of system calls refuses sockets that are
-not of its network. What cannot be put up raises `OSError`: nothing weaker is put in its place.
+It uses the standard library only and is complete in one file, because it runs under the Python in which the program is
+installed. Namespaces for users, network, mounts and processes separate a program from everything except the files of
+this machine. Landlock lets it read only the named files, and write only to its folder. A system-call filter refuses
+sockets that are not of its network. If a part cannot be set up, it raises `OSError`; there is no weaker fallback.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def _call(what: str, result: int) -> int:
 
 
 def enter_namespaces(network: bool) -> None:
-    """Users, mounts and shared memory of one's own; without `network`, a loopback that nobody else is on."""
+    """Enter new namespaces for users, mounts and shared memory and, without `network`, a network that has only a
+    loopback of its own."""
     uid, gid = os.getuid(), os.getgid()
     _call("user namespaces", _LIBC.unshare(_NEW_USER | _NEW_NS | _NEW_IPC | (0 if network else _NEW_NET)))
     for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
@@ -53,8 +54,8 @@ def enter_namespaces(network: bool) -> None:
 
 
 def limit_folder(folder: str, megabytes: float) -> None:
-    """For this process and all that it starts, `folder` is a file system of its own of limited size, in memory. It is
-    gone when the last of them has ended, whatever was written into it."""
+    """Mount a file system of limited size in memory at `folder`, which only this process and those that it starts see.
+    It disappears with all its files when the last of them has ended."""
     _call("mounts", _LIBC.unshare(_NEW_NS))
     size = int(megabytes * 1024)
     options = f"size={size}k,nr_inodes={1024 + size // 4},mode=700".encode()
@@ -62,12 +63,13 @@ def limit_folder(folder: str, megabytes: float) -> None:
 
 
 def new_processes() -> None:
-    """The next child is the first process of a namespace of its own: when it ends, so do all that it started."""
+    """Make the next child the first process of a new namespace: when it ends, all that it started end too."""
     _call("process namespaces", _LIBC.unshare(_NEW_PID))
 
 
 class FileRules:
-    """What programs may read, opened once: every run adds its own folder and is then restricted for good."""
+    """The files that programs may read. They are opened once. Every run adds its own folder and is then restricted for
+    the rest of its time."""
 
     def __init__(self, readable: list[str]) -> None:
         if _LIBC.syscall(_CREATE, None, 0, 1) < 1:
@@ -76,7 +78,7 @@ class FileRules:
         self.rules = [made for path, rights in wanted if (made := _rule(path, rights)) is not None]
 
     def restrict(self, writable: str) -> None:
-        """For this process and all that it starts. It may write to the folder `writable` and nowhere else."""
+        """Restrict this process and all that it starts: they may write to the folder `writable` and nowhere else."""
         handled = ctypes.c_uint64(_ALL)
         rules = _call("Landlock", _LIBC.syscall(_CREATE, ctypes.byref(handled), 8, 0))
         own = _rule(writable, _ALL)
@@ -99,13 +101,13 @@ def _rule(path: str, rights: int) -> ctypes.Array[ctypes.c_char] | None:
 
 
 def restrict_sockets() -> None:
-    """For this process and all that it starts: only sockets of the namespace's own network. Sockets in the file system
-    (Landlock lets programs connect to them) and of virtual machines are not part of a network namespace."""
+    """Allow this process and all that it starts only sockets of the namespace's own network. The namespace does not
+    limit sockets in the file system (to which Landlock lets programs connect) and sockets of virtual machines."""
     if (known := _ARCHITECTURES.get(os.uname().machine)) is None:
         raise OSError(0, f"there is no filter of system calls for {os.uname().machine}")
     architecture, numbered = known
     load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06  # instructions of classic BPF
-    refuse, allow = 0x50000 | 13, 0x7FFF0000  # "permission denied"; go on
+    refuse, allow = 0x50000 | 13, 0x7FFF0000  # the call gives "permission denied"; the call is made
     lines = [
         (load, 0, 0, 4), (equal, 0, 8, architecture), (load, 0, 0, 0), (at_least, 6, 0, 1 << 30),
         (equal, 5, 0, 425),  # io_uring_setup: its rings open sockets too

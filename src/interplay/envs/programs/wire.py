@@ -1,8 +1,8 @@
-"""The two APIs that programs speak, as questions: chat completions and responses.
+"""Reads the requests of the two APIs that programs use: chat completions and responses.
 
-Temperature, top_p and seeds are the recipe's and are ignored here. Stop strings, tools, tool_choice, n and the limit of
-tokens are the program's. A strict JSON schema or a required tool choice is enforced where all answers can be listed
-(`schema.py`), and otherwise refused: what cannot be enforced is not pretended.
+Temperature, top_p and seed are set by the recipe, so those in a request are ignored. Stop strings, tools, tool_choice,
+n and the token limit are set by the program. A strict JSON schema or a required tool choice is enforced if all answers
+can be listed (`schema.py`); otherwise the request is refused.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class ChatOrder:
     call: ProgramCall
     n: int = 1
     stream: bool = False
-    usage: bool = False  # streaming: whether the last chunk tells the tokens
+    usage: bool = False  # streaming: whether the last chunk has the numbers of tokens
     phase: str = ""
 
 
 def route(order: ChatOrder, options: OutsideOptions) -> Inquiry:
-    """Whose question it is: the first role whose patterns fit, or the role that the model is named for."""
+    """The question for the first role whose patterns match, or for the role that has the model's name."""
     system = next((m.content for m in order.messages if m.role == "system"), "")
     for role, how in options.route.items():
         if how.model or how.system:
@@ -58,7 +58,7 @@ def _asked(role: str, order: ChatOrder, options: OutsideOptions) -> Inquiry:
 
 
 def listed(call: ProgramCall, role: str, options: OutsideOptions) -> ProgramCall:
-    """With the only replies that the recipe lists for a role, unless the program lists some itself."""
+    """The call with the replies that the recipe allows the role, unless the program lists replies itself."""
     only = options.route[role].only if role in options.route else []
     return call if call.only or not only else replace(call, only=tuple(map(Spoken, only)))
 
@@ -77,7 +77,7 @@ def chat_order(body: Json, names: Names, history: HistoryMatch) -> ChatOrder:
             "response_format 'json_object' cannot be enforced here; expected a strict json_schema whose answers can be "
             "listed, or no response_format."
         )
-    if body.get("guided_choice"):  # vLLM's word for a list of the only replies
+    if body.get("guided_choice"):  # vLLM's name for a list of the allowed replies
         only = tuple(Spoken(str(text)) for text in body["guided_choice"])
     if (body.get("top_logprobs") or 0) > 0:
         raise WireError("top_logprobs is more than 0; only the sampled token's log-prob is known, expected 0.")
@@ -131,12 +131,12 @@ def _limit(given: Any) -> int | None:
     if given is None:
         return None
     if not isinstance(given, int) or given < 1:
-        raise WireError(f"the limit of tokens is {given!r}; expected a whole number from 1 on.")
+        raise WireError(f"the token limit is {given!r}; expected a whole number of at least 1.")
     return given
 
 
 def _choice(tools: tuple[str, ...], choice: Any) -> tuple[tuple[str, ...], tuple[Spoken, ...]]:
-    """The tools that are shown, and the only replies where a call is required."""
+    """The tools that are shown and, if a call is required, the allowed replies."""
     if choice in (None, "auto"):
         return tools, ()
     if choice == "none":
@@ -154,12 +154,12 @@ def _choice(tools: tuple[str, ...], choice: Any) -> tuple[tuple[str, ...], tuple
                 values = every(function.get("parameters") or {"type": "object"})
             except Unlistable as why:
                 raise WireError(
-                    f"tool_choice requires a call of '{function['name']}', which can be enforced only where every call "
+                    f"tool_choice requires a call of '{function['name']}', which can be enforced only if every call "
                     f"can be listed, but {why}; expected tool_choice 'auto'."
                 ) from None
             only += [Spoken("", (ToolCall("", function["name"], json.dumps(v)),)) for v in values]
     if not only:
-        raise WireError(f"tool_choice names '{named}', which is among no tools.")
+        raise WireError(f"tool_choice names '{named}', which is not among the tools; expected one of them.")
     return tools, tuple(only)
 
 
@@ -170,7 +170,7 @@ def _listed(form: Json, where: str) -> tuple[Spoken, ...]:
         return tuple(Spoken(json.dumps(value)) for value in every(form.get("schema") or {}))
     except Unlistable as why:
         raise WireError(
-            f"{where} is a strict JSON schema, which can be enforced only where all answers can be listed, but {why}; "
+            f"{where} is a strict JSON schema, which can be enforced only if all answers can be listed, but {why}; "
             "expected enums, booleans and bounded integers, or strict = false."
         ) from None
 
@@ -201,7 +201,7 @@ def responses_order(body: Json, before: tuple[Message, ...], names: Names, histo
 
 
 def _items(items: Sequence[Any], names: Names) -> list[Message]:
-    """Items to messages: an assistant's words and the calls that follow them were one reply."""
+    """The items as messages. An assistant's text and the calls that follow it were one reply."""
     out: list[Message] = []
     for n, item in enumerate(items):
         kind = item.get("type", "message") if isinstance(item, Mapping) else None

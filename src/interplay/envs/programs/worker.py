@@ -1,8 +1,9 @@
-"""A warm process that programs are forked from. Standard library only: it runs under the program's own Python.
+"""A process that is started once and forks a process for each run of a program. It uses the standard library only,
+because it runs under the program's own Python.
 
-It is told jobs on its standard input and tells how they ended on its standard output, one JSON object on a line. A
-function is imported once, here; each run of it is a fork. A command is started anew each time. The first argument is a
-JSON object with what the worker is made from.
+It reads jobs from its standard input and writes how they ended to its standard output, one JSON object on a line. A
+function is imported once, here, and each run of it is a fork. A command is started again for each run. The first
+argument is a JSON object with the settings of the worker.
 """
 
 from __future__ import annotations
@@ -32,26 +33,27 @@ import processes  # type: ignore[import-not-found]  # noqa: E402
 import reports  # type: ignore[import-not-found]  # noqa: E402
 import walls  # type: ignore[import-not-found]  # noqa: E402
 
-sys.path[:] = [p for p in sys.path if p not in (HERE, JAIL)]  # its files are not the program's
+sys.path[:] = [p for p in sys.path if p not in (HERE, JAIL)]  # the program must not import these files
 for _name in ("cgroup", "folder", "processes", "reports", "walls"):  # the program may have modules of these names
     del sys.modules[_name]
 
-LARGEST = 16 << 20  # bytes of a program's output
+LARGEST = 16 << 20  # the most bytes of a program's output
 IDLE = 0.002  # seconds without anything to do after which another process is made ready for a later run
-LOOK = 0.25  # seconds between two looks at the memory and the processes of all runs
+LOOK = 0.25  # seconds between two checks of the memory and the processes of all runs
 MEGABYTE = 1 << 20
-THREADS = max(1024, 16 * (os.cpu_count() or 1))  # of all processes of a run together: libraries start one for each core
+# The most threads of all processes of a run together. Libraries start one for each core.
+THREADS = max(1024, 16 * (os.cpu_count() or 1))
 
 
 def limit(kind: int, most: int) -> None:
-    """A limit of this process and all that it starts, each by itself; never more than it has already."""
+    """Set a limit for this process and for each process that it starts. A lower limit that it has already stays."""
     hard = resource.getrlimit(kind)[1]
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (most, most))
 
 
 def more_files(now: tuple[int, int]) -> None:
-    """Many runs at once need more open files than the usual 1,024."""
+    """Raise the limit of open files: many runs at once need more than the usual 1,024."""
     wanted = 65536 if now[1] == resource.RLIM_INFINITY else min(65536, now[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(now[0], wanted), now[1]))
 
@@ -78,14 +80,14 @@ class ForkServer:
         self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.folder = tempfile.mkdtemp(prefix=made["prefix"], dir=made["under"])
         self.held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self.held, fcntl.LOCK_SH)  # while it is locked, nobody sweeps it away
+        fcntl.flock(self.held, fcntl.LOCK_SH)  # while it is locked, no process removes it
         self.out = os.dup(1)
-        os.dup2(2, 1)  # what a module prints when it is imported is no report
+        os.dup2(2, 1)  # so that what a module prints when it is imported is not read as a report
         self.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         more_files(self.open_files)
         self.place = ""  # the control group in which each run gets its own; empty if there is none
         self.groups: set[cgroup.Cgroup] = set()
-        self.lessons = 3  # how often modules that runs have imported are imported here
+        self.lessons = 3  # how many more times modules that runs have imported are imported here
 
     def prepare(self) -> None:
         made = self.made
@@ -93,7 +95,7 @@ class ForkServer:
         if made["walls"]:
             walls.enter_namespaces(made["network"])
             self.files = walls.FileRules([*walls.readable_by_default(), *made["readable"]])
-        self.place = cgroup.find_place()[0]  # behind the walls, because root may not divide another user's group there
+        self.place = cgroup.find_place()[0]  # after isolation, because then root may not divide another user's group
         if made["walls"] and not made["network"]:
             walls.lend_listener(made["port"], made["lender"])
         else:
@@ -102,7 +104,7 @@ class ForkServer:
         os.environ.update(made["environment"])
         sys.path[:0] = made["path"]
         if made["function"]:
-            importlib.import_module("encodings.idna")  # the first connection imports it, in every fork anew
+            importlib.import_module("encodings.idna")  # otherwise the first connection of every fork would import it
             socket.getaddrinfo("127.0.0.1", made["port"])
             module, _, name = made["function"].partition(":")
             self.function = getattr(importlib.import_module(module), name)
@@ -193,8 +195,8 @@ class ForkServer:
         return job
 
     def new_group(self) -> cgroup.Cgroup | None:
-        """A control group for one run, with its limits. The folder of a walled run is in memory too. If no group can be
-        made, runs go on without, and only `look` limits them."""
+        """A control group for one run, with its limits. The folder of an isolated run is in memory too. If no group can
+        be made, runs continue without one, and only `look` limits them."""
         if not self.place:
             return None
         in_memory = self.made["disk_mb"] if self.made["walls"] else 0
@@ -293,7 +295,7 @@ class ForkServer:
             members = processes.family(job.pid, self.proc)
             if len(members) > count:
                 job.excess = f"processes ({count})"
-            elif sum(map(self.resident, members)) > most:  # quickly, with shared pages counted several times
+            elif sum(map(self.resident, members)) > most:  # a quick test, which counts shared pages several times
                 used = sum(processes.memory_of(tasks, self.proc) for tasks in members.values())
                 job.excess = f"memory_mb ({most:g})" if used > most else ""
             if job.excess:
@@ -306,8 +308,8 @@ class ForkServer:
         return 0.0
 
     def kill(self, job: ForkedRun) -> None:
-        """The first process of a namespace takes all others with it, and a control group knows its processes; without
-        both, what can be found is ended."""
+        """End all processes of a run. In a process namespace or a control group these are all that it started; without
+        both, they are those that can be found."""
         if job.group is not None:
             job.group.kill(0.0)
         for pid in [job.pid, *processes.family(job.pid, self.proc)]:
@@ -349,8 +351,8 @@ class ForkServer:
             self.preload(imported)
 
     def preload(self, names: Sequence[str]) -> None:
-        """Import what a run has imported late, so that later runs find it. A run may have been told what to do by a
-        model, so only parts of packages that the program itself has imported, and of Python, are imported here, and no
+        """Import the modules that a run has imported, so that later runs have them already. A run may do what a model
+        wrote, so this imports only modules of Python and of packages that the program itself has imported, and no
         `__main__`, which would run a command."""
         known = {name.partition(".")[0] for name in sys.modules} | set(getattr(sys, "stdlib_module_names", ()))
         parts = [name.split(".") for name in names if name not in sys.modules]

@@ -1,7 +1,7 @@
-"""Answers as the two APIs write them, whole and in pieces for streaming.
+"""Writes answers in the formats of the two APIs, as one object or as a stream.
 
-A reply is known when it is whole, so that a stream is one piece of text: frameworks that look for markers such as
-`</think>` never find them cut in two.
+A reply is sent when it is complete, and the text of a stream is in one piece. So frameworks that look for markers such
+as `</think>` never find them cut in two.
 """
 
 from __future__ import annotations

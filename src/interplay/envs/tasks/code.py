@@ -57,7 +57,7 @@ class ProgramOptions(DataOptions):
 
 class Options(ProgramOptions):
     team: Literal["pair", "single"] = Field("pair", description="coder and tester, or the coder alone")
-    rounds: int = Field(2, ge=1, le=8, description="at most")
+    rounds: int = Field(2, ge=1, le=8, description="largest number of rounds")
     tests: int = Field(4, ge=1, le=16, description="number of tests that the tester must write")
     bugs: int = Field(4, ge=1, le=16, description="number of bugs planted in the golden program to judge the tests")
 

@@ -237,7 +237,9 @@ class DataEnv(Env):
         folder = data.get(split, "") if isinstance(data, dict) else data
         if not folder:
             if isinstance(data, dict) and data:
-                raise ConfigError(f"env.data names no folder for the {split} split; it only has: {', '.join(data)}.")
+                raise ConfigError(
+                    f"env.data names no folder for the {split} split; it only has: {', '.join(data)}. Add a folder."
+                )
             return None
         found = Prepared.open(folder)
         if found.manifest["kind"] != cls.kind:

@@ -20,7 +20,7 @@ from interplay.envs.tasks.data import DataEnv
 from interplay.rewards.verify import unmarked
 from interplay.types import Message, Observation, Rewards, Role, Task
 
-FORMAT, MATCH = 0.2, 0.8  # of the published reasoner: the form, and a right answer
+FORMAT, MATCH = 0.2, 0.8  # as published for the reasoner: for the form, and for a right answer
 QUOTED = 1_000  # characters of a reply that others see
 
 
@@ -35,7 +35,7 @@ class DebateEnv(DataEnv):
         self.replies: tuple[dict[Role, str], ...] = ()  # by round
         self.answers: tuple[dict[Role, str | None], ...] = ()
 
-    # -- what a task says -----------------------------------------------------------------------------------------
+    # -- defined by a subclass ------------------------------------------------------------------------------------
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Draws a table as a picture, with Pillow: a line for each row, a column for each column, numbers to the right."""
+"""Draws a table as a picture, with Pillow. Numbers are aligned to the right."""
 
 from __future__ import annotations
 

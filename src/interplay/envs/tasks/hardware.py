@@ -50,7 +50,7 @@ _WRITER = (
 
 class Options(DataOptions):
     team: Literal["pair", "single"] = Field("pair", description="designer and bench writer, or the designer alone")
-    rounds: int = Field(2, ge=1, le=8, description="at most")
+    rounds: int = Field(2, ge=1, le=8, description="largest number of rounds")
     bugs: int = Field(4, ge=1, le=16, description="number of bugs planted in the golden design to judge the benches")
     isolation: Isolation = Field("strongest", description="sandbox level; refused if the machine does not offer it")
 

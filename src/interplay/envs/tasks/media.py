@@ -1,4 +1,4 @@
-"""Pictures and sounds in columns of somebody's own rows, as PNG and WAV files beside the prepared rows.
+"""Pictures and sounds in columns of a user's own rows, as PNG and WAV files beside the prepared rows.
 
 A column holds a path beside the file of rows, the bytes of a file, or both in a table with `bytes` and `path`, as the
 image and audio columns of Hugging Face data sets do. Files of other kinds are converted: pictures with Pillow, sounds
@@ -39,7 +39,10 @@ def _bytes(value: Any, where: str, folder: Path | None) -> bytes:
         try:
             return (folder / value).read_bytes()
         except OSError as error:
-            raise DataError(f"{where} names the file '{value}', which cannot be read ({error.strerror}).") from None
+            raise DataError(
+                f"{where} names the file '{value}', which cannot be read ({error.strerror}); expected a path relative "
+                "to the file of rows."
+            ) from None
     raise DataError(
         f"{where} has a {type(value).__name__}; expected a picture or a sound: the path of its file, its bytes, or a "
         "table with `bytes` or `path`."

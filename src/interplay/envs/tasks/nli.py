@@ -45,7 +45,7 @@ _PLACES = ("Athens", "Bern", "Cairo", "Dublin", "Lima", "Oslo", "Quito", "Rome")
 
 class Options(DataOptions):
     agents: int = Field(1, ge=1, le=16, description="number of agents; with 1 there is no debate")
-    rounds: int = Field(2, ge=1, le=10, description="of a debate")
+    rounds: int = Field(2, ge=1, le=10, description="number of rounds of a debate")
     brief: bool = Field(False, description="the reply is only the label, for models that are trained from scratch")
 
 

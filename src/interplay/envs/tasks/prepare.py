@@ -190,7 +190,8 @@ def _hold_out(
     cls: type[Public], rows: list[DataRow], missing: Sequence[str], share: float, report: Preparation
 ) -> dict[str, list[DataRow]]:
     """Take `share` of the training rows for each missing split. They are chosen by their text, so the order of the file
-    does not matter. Of a few rows, a split may get none by chance: it then takes one, because a run needs it."""
+    does not matter. If there are few rows, a split may get none by chance. It then takes one, because a run needs
+    it."""
     out: dict[str, list[DataRow]] = {"train": [], **{split: [] for split in missing}}
 
     def drawn(row: DataRow) -> int:

@@ -160,7 +160,7 @@ def normal(program: str) -> list[str]:
         return [line.strip() for line in program.split("\n") if line.strip()]
 
 
-# -- made on the spot -------------------------------------------------------------------------------------------------
+# -- generated problems -----------------------------------------------------------------------------------------------
 
 # Functions of a list of whole numbers `a`; {k} and {m} are drawn.
 _LISTS = (

@@ -49,10 +49,10 @@ _COMMAND = re.compile(r"move\s+(?:to\s+)?(-?\d+(?:\.\d+)?)\s+(-?\d+(?:\.\d+)?)|(
 
 class Options(DataOptions):
     team: Literal["pair", "single"] = Field("pair", description="planner and controller, or the controller alone")
-    blocks: int = Field(3, ge=1, le=len(COLOURS), description="on the table")
+    blocks: int = Field(3, ge=1, le=len(COLOURS), description="number of blocks on the table")
     orders: int = Field(1, ge=1, le=len(COLOURS), description="number of blocks that must be moved")
     rounds: int = Field(4, ge=1, le=50, description="turns of the controller")
-    commands: int = Field(8, ge=1, le=40, description="in one reply")
+    commands: int = Field(8, ge=1, le=40, description="largest number of commands in one reply")
     picture: int = Field(0, ge=0, le=SHARPEST, description="side of an additional picture in pixels; 0: no picture")
 
     @model_validator(mode="after")

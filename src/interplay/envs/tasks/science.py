@@ -47,9 +47,9 @@ _VALUE = re.compile(r"\b([xyz])\s*=\s*([-+]?\d+(?:\.\d+)?)(?![\w*/^(]|\.\d)")
 
 class Options(DataOptions):
     team: Literal["pair", "single"] = Field("pair", description="hypothesiser and experimenter, or one for both")
-    budget: int = Field(6, ge=1, le=50, description="experiments")
-    variables: int = Field(2, ge=1, le=3, description="of the law")
-    depth: int = Field(2, ge=1, le=4, description="of the law's operations")
+    budget: int = Field(6, ge=1, le=50, description="number of experiments")
+    variables: int = Field(2, ge=1, le=3, description="number of variables of the law")
+    depth: int = Field(2, ge=1, le=4, description="how deep the operations of the law are nested")
     noise: float = Field(0.0, ge=0, le=0.2, description="noise of a measurement, relative to its size")
     tolerance: float = Field(0.01, gt=0, le=0.2, description="allowed difference, relative to the size of the law")
     tools: bool = Field(False, description="let the hypothesiser call calculator")

@@ -59,11 +59,11 @@ _READ = (
 
 class Options(DataOptions):
     team: Literal["pair", "single"] = Field("pair", description="searcher and reader, or one agent for both")
-    searches: int = Field(2, ge=1, le=10, description="queries at most")
+    searches: int = Field(2, ge=1, le=10, description="largest number of queries")
     results: int = Field(3, ge=1, le=20, description="number of passages that a query returns")
     pool: Literal["corpus", "row"] = Field("corpus", description="what is searched: everything, or the row's passages")
     tools: bool = Field(False, description="let the reader search too, with the tool search inside its turn")
-    web: str = Field("", description="address of a search service to use instead")
+    web: str = Field("", description="address of a search service to use instead of BM25")
     web_key: str = Field("", description="environment variable that holds the service's key, sent as a bearer token")
 
     @model_validator(mode="after")
@@ -181,7 +181,7 @@ class Search(DataEnv):
     def _gold(self) -> set[tuple[str, str]]:
         return {self._passage(p) for p in self.row["gold"]} if not self.task.data["web"] else set()
 
-    # -- for scripted players, and without any data -----------------------------------------------------------------
+    # -- for scripted players, and generated rows -----------------------------------------------------------------
 
     def script(self, role: Role) -> str:
         """Each search asks for the title of a missing passage or, if that is not enough, for its words."""
@@ -225,7 +225,7 @@ def _built(passages: tuple[tuple[str, str], ...]) -> tuple[tuple[tuple[str, str]
     return passages, Index([f"{title} {text}" for title, text in passages])
 
 
-# -- a made-up world --------------------------------------------------------------------------------------------------
+# -- generated questions ----------------------------------------------------------------------------------------------
 
 _FIRST = ("Alma", "Bruno", "Celia", "Dario", "Edda", "Falk", "Greta", "Henrik", "Ines", "Jonas", "Karla", "Lars")
 _LAST = ("Abel", "Brandt", "Corso", "Dunn", "Engel", "Falk", "Grau", "Holm", "Iver", "Jarl", "Kern", "Lund")

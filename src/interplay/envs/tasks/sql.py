@@ -7,8 +7,8 @@ Actions       planner: free text. writer: one SELECT, bare or in a ```sql block 
 Tools         with `tools`, both may call `sql` inside their turn to look at the data.
 Rewards       `match` (team, at the end): 1 if the query gives the same result as the gold query, in the database and in
               shadows of it with other contents, so that knowing the result is not enough; else 0. It is not scored
-              (None) for a row if on no shadow the gold query gives another result than in the database. `illegal`
-              (process): −0.1 for a reply without a query, or with a query that is refused or fails.
+              (None) if no shadow was found in which the gold query gives another result than in the database.
+              `illegal` (process): −0.1 for a reply without a query, or with a query that is refused or fails.
 Data          prepared rows of kind sql (defog, spider, bird); with `database`, generated questions over that SQLite or
               DuckDB file (such as Chinook); else over a small shop drawn from the seed. A question is in one split
               only.
@@ -53,7 +53,7 @@ class Options(DataOptions):
     )
     tools: bool = Field(False, description="let both roles look at the data with the tool sql")
     database: str = Field("", description="without data: a SQLite or DuckDB file to ask about; empty: a generated shop")
-    size: int = Field(24, ge=4, le=400, description="purchases in that shop")
+    size: int = Field(24, ge=4, le=400, description="number of purchases in the generated shop")
     patterns: list[str] = Field(list(questions.PATTERNS), description="patterns of the generated questions")
 
 

@@ -57,12 +57,12 @@ class Options(DataOptions):
     team: Literal["pair", "single"] = Field("pair", description="analyst and checker, or the analyst alone")
     tools: bool = Field(False, description="both roles may call sql and calculator")
     file: str = Field("", description="without data: a CSV or Parquet file to make questions over")
-    size: int = Field(12, ge=4, le=400, description="orders in the table that is drawn without data and file")
+    size: int = Field(12, ge=4, le=400, description="number of orders in the table that is drawn without data and file")
     shown: int = Field(50, ge=1, description="rows of the table that are shown")
     view: Literal["text", "image", "both"] = Field(
         "text", description="how the table is shown: in words, as a picture, or both"
     )
-    patterns: list[str] = Field(list(PATTERNS), description="of the questions that are made")
+    patterns: list[str] = Field(list(PATTERNS), description="patterns of the generated questions")
 
 
 @register("tables")

@@ -40,11 +40,11 @@ class TransitionSection(Section):
     """A transition to another node. It is taken if all given conditions hold for the text of the node."""
 
     to: str = Field(description="a node, or end")
-    equals: str | None = Field(None, description="it is this text, apart from white space and case")
-    contains: str | None = Field(None, description="it holds this text, whatever the case")
-    matches: str | None = Field(None, description="this pattern is found in it")
-    verify: str | None = Field(None, description="module:function of (task, text) says that it is right")
-    times: int | None = Field(None, ge=1, description="the node was visited at most so often")
+    equals: str | None = Field(None, description="the node's text equals this, apart from white space and case")
+    contains: str | None = Field(None, description="the node's text contains this, apart from case")
+    matches: str | None = Field(None, description="this regular expression is found in the node's text")
+    verify: str | None = Field(None, description="module:function of (task, text) says that the node's text is right")
+    times: int | None = Field(None, ge=1, description="the node was visited at most this many times")
 
     @property
     def always(self) -> bool:
@@ -58,18 +58,20 @@ class TransitionSection(Section):
 class NodeSection(Section):
     """A node either asks a role or runs a tool on the prompt."""
 
-    role: str = Field("", description="who is asked; or")
-    tool: Literal["", "calculator", "python"] = Field("", description="what is run on the prompt's text")
+    role: str = Field("", description="the role that is asked; a node has either a role or a tool")
+    tool: Literal["", "calculator", "python"] = Field("", description="the tool that is run on the prompt's text")
     prompt: str = Field(description="what is asked, with placeholders")
-    system: str = Field("", description="a system prompt before it")
-    samples: int = Field(1, ge=1, le=64, description="replies that are drawn for one visit")
+    system: str = Field("", description="a system prompt before the prompt")
+    samples: int = Field(1, ge=1, le=64, description="number of replies that are sampled for one visit")
     merge: Literal["vote", "best", "concat"] = Field(
         "vote", description="several replies become one: the most frequent, the best by `verify`, or all of them"
     )
-    verify: str | None = Field(None, description="best: module:function of (task, text), a number")
-    talk: bool = Field(False, description="the role remembers its earlier visits here")
-    max_tokens: int | None = Field(None, ge=1, description="limit of one reply, below sampling.max_tokens")
-    limit: int = Field(4, ge=1, description="visits, after which the workflow ends")
+    verify: str | None = Field(
+        None, description="for merge = best: module:function of (task, text) that returns a number"
+    )
+    talk: bool = Field(False, description="the role sees the conversation of its earlier visits to this node")
+    max_tokens: int | None = Field(None, ge=1, description="token limit of one reply, below sampling.max_tokens")
+    limit: int = Field(4, ge=1, description="number of visits after which the workflow ends")
     next: str | list[TransitionSection] = Field(END, description="the next node, or a list of transitions")
 
     @property
@@ -80,7 +82,7 @@ class NodeSection(Section):
 class WorkflowSection(Section):
     """A state machine: its nodes by name, and where it starts."""
 
-    nodes: dict[str, NodeSection] = Field(description="by name; a node's name is the phase of its turns")
+    nodes: dict[str, NodeSection] = Field(description="the nodes by name; a node's name is the phase of its turns")
     start: str = Field("", description="the first node; default: the first one in the recipe")
 
     @property

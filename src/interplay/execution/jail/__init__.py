@@ -1,8 +1,9 @@
 """The part of the sandbox that runs isolated: a warm interpreter that gives every program its own jail.
 
-It uses the standard library only, because `sandbox.py` starts it in an interpreter without site-packages. There are
-four processes, and each knows only what it needs:
+It uses the standard library only, because `worker.py` starts it in an interpreter without site-packages. There are
+five processes, and each is given only what it needs:
 
+    keeper       forks the zygote and cleans up when the zygote has ended; never sees a job
     zygote       imports modules once, isolates itself, then forks a supervisor per job; never sees a job's content
     supervisor   reads the job, makes new namespaces, writes stdin, reads output, checks time and memory, reports
     init         process 1 of the namespaces: mounts the job's folder, starts the program, reports how it ended

@@ -27,7 +27,7 @@ OLD = 60.0  # seconds after which a group that nobody has locked counts as left 
 
 class Cgroup:
     """Its files are opened before the process is isolated, because afterwards their paths cannot be reached. While one
-    of them is open in any process, the group is locked, and nobody sweeps it away."""
+    of them is open in any process, the group is locked, and `sweep` does not remove it."""
 
     def __init__(self, path: str) -> None:
         self.path = path

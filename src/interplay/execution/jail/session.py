@@ -57,7 +57,8 @@ class ServiceSession:
         return {"status": status or "killed", "code": None, "seconds": time.monotonic() - began, "lost": not status}
 
     def leave(self) -> None:
-        """Nobody asks any more. Give the service a second to end by itself, so that its CPU time is counted."""
+        """Called when no more questions come: give the service a second to end by itself, so that its CPU time is
+        counted."""
         self.poll.unregister(self.channel)
         self.poll.unregister(self.service)
         self.service.close()

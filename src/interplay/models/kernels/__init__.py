@@ -7,9 +7,9 @@
     sampling.py     logits, the draw, and the state of every running sequence
 
 Tokens are packed: T rows, one per token, whatever sequence it belongs to. The key-value cache is paged: token t of a
-sequence lives in slot `table[t // PAGE] * PAGE + t % PAGE`, a row of [G, D] in `keys` and `values`. Sums run in fp32.
+sequence is in slot `table[t // PAGE] * PAGE + t % PAGE`, a row of [G, D] in `keys` and `values`. Sums are in fp32.
 Shapes in names: T tokens, B sequences, C hidden size, H query heads, G key-value heads, D head size, V vocabulary.
-Import this only if there is a GPU, or with Triton's interpreter, with which the tests compare it with plain torch.
+Import this only if there is a GPU, or with Triton's interpreter, which the tests use to compare it with plain torch.
 """
 
 from interplay.models.kernels.adapters import JoinedLayers, RankOwners, adapted

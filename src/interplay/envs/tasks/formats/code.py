@@ -126,7 +126,7 @@ def _text(said: Any) -> str:
 
 @register_format("codecontests")
 class CodeContests(_Code):
-    """Contest problems (Li et al., 2022). The last of several lists of tests are the generated ones.
+    """Contest problems (Li et al., 2022) with public, private and generated tests.
 
     A row that was given a `checker` (see envs/tasks/problems.py) keeps it: many contest problems have several right
     outputs, and the data set itself has no checkers.

@@ -34,6 +34,7 @@ class Questions(Public):
 
     @classmethod
     def compared(cls, row: DataRow) -> str:
-        """Many pictures may share one question. Words of such rows are the same only if the pictures are too."""
+        """Many rows may ask the same question about different pictures. So every word gets the names of the pictures,
+        and rows are equal only if their pictures are equal too."""
         names = "+".join(name for _, name in row.get("media", ()))
         return " ".join(f"{word}·{names}" for word in row["question"].split()) if names else str(row["question"])

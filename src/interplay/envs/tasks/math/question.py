@@ -34,10 +34,10 @@ _GIVEN: dict[str, str] = {"boxed": "\\boxed{%s}", "hashes": "#### %s"}
 
 class Options(DataOptions):
     team: Literal["pair", "relay", "single", "debate"] = Field("pair", description="who works together, and how")
-    agents: int = Field(3, ge=2, le=16, description="debate: how many")
+    agents: int = Field(3, ge=2, le=16, description="debate: number of agents")
     rounds: int = Field(2, ge=1, le=10, description="pair: the largest number of rounds; debate: the number of rounds")
     tool: ToolKind = Field("calculator", description="what computes the tool role's reply")
-    isolation: Isolation = Field("strongest", description="python: sandbox level")
+    isolation: Isolation = Field("strongest", description="sandbox level for tool = python")
     form: Literal["boxed", "hashes"] = Field(
         "boxed", description="how an answer is asked for: \\boxed{} or, easier for small models, after ####"
     )
@@ -47,7 +47,7 @@ class Options(DataOptions):
         [], description="tools that reasoner and agents may call in a turn"
     )
     min_steps: int = Field(1, ge=1, le=8, description="smallest number of operations in a generated word problem")
-    max_steps: int = Field(3, ge=1, le=8, description="the same, at most")
+    max_steps: int = Field(3, ge=1, le=8, description="largest number of operations in a generated word problem")
     largest: int = Field(50, ge=5, le=10_000, description="largest number in a generated word problem")
 
     @model_validator(mode="after")
@@ -82,7 +82,7 @@ class MathQuestion(DataEnv):
     def difficulty(self) -> Mapping[str, float]:
         return {"level": float(level)} if (level := self.row.get("level", "")).isdecimal() else {}
 
-    # -- what a team says -----------------------------------------------------------------------------------------
+    # -- defined by a subclass ------------------------------------------------------------------------------------
 
     @abstractmethod
     def seen(self) -> dict[Role, Observation]:
@@ -140,7 +140,7 @@ class MathQuestion(DataEnv):
         if not names or (role == "tool" and self.task.data["team"] == "relay"):
             return observation
         source = self.source(self.task.data, split_of_task(self.task.seed))
-        assert source is not None  # rows made on the spot have no media
+        assert source is not None  # generated rows have no media
         *before, question = observation.messages
         return replace(observation, messages=(*before, replace(question, media=loaded(source, names))))
 

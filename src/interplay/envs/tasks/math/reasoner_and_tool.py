@@ -16,7 +16,7 @@ from interplay.rewards.calculator import shown
 from interplay.rewards.quantity import number
 from interplay.types import Message, Observation, Rewards, Role, Task
 
-BUILD, RUN = 0.1, 0.1  # of the published coder, whose pass is MATCH
+BUILD, RUN = 0.1, 0.1  # as published for the coder; MATCH is the same as its reward for passing
 
 
 class ReasonerAndTool(MathQuestion):
@@ -32,7 +32,7 @@ class ReasonerAndTool(MathQuestion):
         self.over = False
         self.worth: tuple[tuple[str, float], ...] = ()  # what the last reply of each role earned, by reward
 
-    # -- what a team says -----------------------------------------------------------------------------------------
+    # -- defined by a subclass ------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
