@@ -32,6 +32,18 @@ def test_runs_are_listed_wherever_they_are(tmp_path: Path) -> None:
     assert {run["key"]: run["step"] for run in found}["one"] == 2
 
 
+def test_runs_of_a_study_are_named_by_their_path_whatever_was_found_first(tmp_path: Path) -> None:
+    """A study keeps its runs in OUT/STUDY/ARM/seed-N, so that many have the same name."""
+    later, first = write_run(tmp_path / "study" / "pair" / "seed-0", 1), tmp_path / "study" / "alone" / "seed-0"
+    library = Library([tmp_path])
+    assert [run.key for run in library.runs()] == ["study~pair~seed-0"]
+    write_run(first, 1)
+    write_run(first / "checkpoints" / "copy", 1)  # what is inside a run belongs to it
+    write_run(tmp_path / ".hidden" / "run", 1)
+    assert sorted(run.key for run in library.runs()) == ["study~alone~seed-0", "study~pair~seed-0"]
+    assert library.run("study~pair~seed-0").folder == later
+
+
 @pytest.mark.parametrize("text", ['{"recipe": "none"}', '{"recipe": {"train": 3}}', "[", "3"])
 def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path, text: str) -> None:
     write_run(tmp_path / "good", 2)
