@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from written import PICTURE, WHOLE, add_step, calling, group_episodes, illegal, recipe, write_run
+from written import PICTURE, WHOLE, add_step, calling, group_episodes, illegal, recipe, turn, write_run
 
 from interplay.evaluation.ablation import Change
 from interplay.evaluation.budget import Matched, TaskBudget, Way
@@ -322,6 +323,29 @@ def test_a_run_of_any_name_can_be_opened_and_one_that_was_removed_says_so(browse
         seen.show("/", "table.list")
         seen.page.wait_for_selector("text=damaged files")
         seen.context.close()
+
+
+def test_verdicts_of_judges_are_paged_and_stand_below_their_episode(seen: Seen, runs: Path) -> None:
+    judge = {"kind": "pairwise", "who": "player", "against": "group"}
+    run = write_run(runs / "asked", 1, WHOLE, judges={"taste": judge})
+    played = group_episodes(95, (1.0,) * 60)
+    for episode in played:
+        name = episode.id.replace("#", "-")
+        answers = [turn(episode.id, 0, "judge", f"{name}: {said}", k) for k, said in enumerate(("A", "I cannot say"))]
+        episode.judged = [replace(a, keys=replace(a.keys, phase="taste")) for a in answers]
+    add_step(run, 2, WHOLE, more=played)
+    seen.show("/", "text=asked")
+    newest = seen.show("/run/asked/judge", ".pager")
+    assert "Episodes 1 to 50 of 68, the newest first." in newest
+    assert "task-95-59: A" in newest and "task-95-9: A" not in newest
+    seen.page.click(".pager button >> nth=1")
+    seen.page.wait_for_selector("text=task-95-9: A")
+    assert "page 2 of 2" in seen.page.inner_text(".pager") and "page=1" in seen.page.url
+    seen.page.click("article.judge a:text-is('task-95#9')")
+    seen.page.wait_for_selector("h2:has-text('task-95#9')")
+    (article,) = seen.page.locator("article.judge").all_inner_texts()
+    assert "as shown, 1 for the first\ntask-95-9: A" in article
+    assert "in the other order, could not be parsed\ntask-95-9: I cannot say" in article
 
 
 def test_a_label_by_a_person_is_kept(seen: Seen, runs: Path) -> None:

@@ -2,7 +2,8 @@
 import { useState } from "preact/hooks";
 import { Chart } from "viewer/charts.js";
 import { Empty, Fault, Long, Messages, Waiting, counted, html, num, plain } from "viewer/parts.js";
-import { adjust, useKeys } from "viewer/route.js";
+import { adjust, link, useKeys } from "viewer/route.js";
+import { Pager } from "viewer/run.js";
 import { exported, send, useAnswer } from "viewer/store.js";
 
 export function Judge({ run, about, query }) {
@@ -14,7 +15,7 @@ export function Judge({ run, about, query }) {
       series=${kept.map((k) => ({ name: k.split("/").slice(2).join("/"), values: metrics.columns[k] }))}
       note=${explained(kept)} />`))}</div>
       <${Gold} run=${run} gold=${query.gold || ""} />
-      <h2>What judges said</h2><${Verdicts} run=${run} />`}
+      <h2>What judges said</h2><${Verdicts} run=${run} page=${Number(query.page || 0)} />`}
     ${!exported && html`<${Labelling} run=${run} />`}</section>`;
 }
 
@@ -38,15 +39,21 @@ function scales(names, metrics) {
   return [[true, names.filter(small)], [false, names.filter((k) => !small(k))]].filter(([, kept]) => kept.length);
 }
 
-function Verdicts({ run }) {
-  const { data, error } = useAnswer(`run/${run}/verdicts`, {}, run);
+function Verdicts({ run, page }) {
+  const { data, error } = useAnswer(`run/${run}/verdicts`, { page: page || undefined }, run);
   if (!data) return html`<${Waiting} error=${error} />`;
-  if (!data.rows.length) return html`<${Empty}>No verdicts are recorded: a gold program or a reward model says no words.<//>`;
-  return html`<p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${counted(j.asked, "question")}, ${j.both} in both orders, ${j.flipped} changed with the order</span>`)}</p>
-    ${data.rows.map((row) => html`<article class="turn judge"><header><b>${plain(row.judge)}</b> <span class="soft">${plain(row.episode)}, question ${row.question + 1}</span>${row.flipped && html`<span class="chip warn">changed with the order</span>`}</header>
-      <details><summary>what it was asked</summary><${Messages} messages=${row.messages} run=${run} /></details>
-      <div class="beside">${row.answers.map((a) => html`<div class="said"><small class="soft">${said(a)}</small><${Long} text=${a.text} /></div>`)}</div></article>`)}`;
+  const first = page * data.page_size, most = Math.min(data.episodes, first + data.page_size);
+  return html`${data.rows.length === 0 ? html`<${Empty}>${data.episodes > data.page_size ? "No verdicts are recorded for these episodes." : "No verdicts are recorded: a gold program or a reward model says no words."}<//>` : html`
+    <p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${counted(j.asked, "question")}, ${j.both} in both orders, ${j.flipped} changed with the order</span>`)}
+      <span class="soft">${data.episodes > data.page_size ? `Episodes ${first + 1} to ${most} of ${data.episodes.toLocaleString("en")}, the newest first.` : "The newest first."}</span></p>
+    ${data.rows.map((row) => html`<${Verdict} row=${row} run=${run} linked />`)}`}
+    ${!exported && html`<${Pager} page=${page} total=${data.episodes} size=${data.page_size} />`}`;
 }
+
+// A question to a judge about an episode, and the answers to it.
+export const Verdict = ({ row, run, linked = false }) => html`<article class="turn judge"><header><b>${plain(row.judge)}</b> <span class="soft">${plain(row.policy)}${linked && html`, <a href=${link(["run", run, "episode"], { step: row.step, id: row.episode })}>${plain(row.episode)}</a>`}, question ${row.question + 1}</span>${row.flipped && html`<span class="chip warn">changed with the order</span>`}</header>
+  <details><summary>what it was asked</summary><${Messages} messages=${row.messages} run=${run} /></details>
+  <div class="beside">${row.answers.map((a) => html`<div class="said"><small class="soft">${said(a)}</small><${Long} text=${a.text} /></div>`)}</div></article>`;
 
 // What is known of an answer: the order in which a judge of pairs was asked, and how it was parsed.
 const said = (a) => [
@@ -64,7 +71,7 @@ function Gold({ run, gold }) {
       <span class="soft">Every two episodes of one task and role, among the latest ${data.episodes}.</span></div>
     <p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${j.gold === null ? "the recipe names no gold for it (judges.NAME.audit.gold); choose one above" : j.pairs ? `orders ${j.same} of ${j.pairs} pairs as ${plain(j.gold)} does, ${j.pairs - j.same - j.tied} the other way; ${j.tied} ties` : `no two episodes are scored by it and by ${plain(j.gold)}`}</span>`)}</p>
     ${data.rows.map((row) => html`<article class="turn judge"><header><b>${plain(row.judge)}</b> <span class="soft">against ${plain(row.gold)}, ${plain(row.replies[0].role)}</span></header>
-      <div class="beside">${row.replies.map((r, i) => html`<div class="said"><small class="soft"><a href=${`#/run/${encodeURIComponent(run)}/episode?step=${r.step}&id=${encodeURIComponent(r.episode)}`}>${plain(r.episode)}</a> · judge ${num(r.judge)}${r.judge > row.replies[1 - i].judge ? " (preferred)" : ""} · gold ${num(r.gold)}${r.gold > row.replies[1 - i].gold ? " (preferred)" : ""}</small><${Long} text=${r.text} lines=${6} /></div>`)}</div></article>`)}`;
+      <div class="beside">${row.replies.map((r, i) => html`<div class="said"><small class="soft"><a href=${link(["run", run, "episode"], { step: r.step, id: r.episode })}>${plain(r.episode)}</a> · judge ${num(r.judge)}${r.judge > row.replies[1 - i].judge ? " (preferred)" : ""} · gold ${num(r.gold)}${r.gold > row.replies[1 - i].gold ? " (preferred)" : ""}</small><${Long} text=${r.text} lines=${6} /></div>`)}</div></article>`)}`;
 }
 
 function Labelling({ run }) {

@@ -97,7 +97,7 @@ const Choice = ({ name, value, among, onChange, first = "any" }) => html`<label>
   <select value=${value || ""} onChange=${(e) => onChange(e.target.value)}>
     <option value="">${first}</option>${[...new Set([...(value ? [value] : []), ...among])].map((one) => html`<option value=${one} selected=${one === value}>${plain(one)}</option>`)}</select></label>`;
 
-const Pager = ({ page, total, size }) => {
+export const Pager = ({ page, total, size }) => {
   const pages = Math.ceil(total / size);
   return pages > 1 && html`<p class="pager"><button disabled=${page === 0} onClick=${() => adjust({ page: page - 1 || "" })}>←</button>
     page ${page + 1} of ${pages}<button disabled=${page + 1 >= pages} onClick=${() => adjust({ page: page + 1 })}>→</button></p>`;
