@@ -82,15 +82,15 @@ def test_an_answer_that_the_run_could_not_parse_is_named(
 def test_older_verdicts_are_on_later_pages_and_an_episode_has_its_own(tmp_path: Path) -> None:
     judge = {"kind": "pairwise", "who": "player", "against": "group"}
     run = write_run(tmp_path / "run", 1, judges={"taste": judge})
-    played = [tree_episode(100 + n) for n in range(60)]
+    played = [tree_episode(100 + n) for n in range(14)]
     for episode in played:
         episode.judged = [asked("A", None, False), asked("I cannot say", None, True)]
     add_step(run, 2, more=played)
     reader = RunReader(run, "run")
     newest, older, beyond = (verdicts(reader, {"page": page}) for page in ("0", "1", "2"))
-    assert [row["episode"] for row in newest["rows"]] == [e.id for e in played[:9:-1]]
-    assert [row["episode"] for row in older["rows"]] == [e.id for e in played[9::-1]] and beyond["rows"] == []
-    assert (older["episodes"], older["page_size"]) == (64, 50) and older["judges"][0]["asked"] == 10
+    assert [row["episode"] for row in newest["rows"]] == [e.id for e in played[:3:-1]]
+    assert [row["episode"] for row in older["rows"]] == [e.id for e in played[3::-1]] and beyond["rows"] == []
+    assert (older["episodes"], older["page_size"]) == (18, 10) and older["judges"][0]["asked"] == 4
     page = Api(Library([run])).answer("run/run/episode", {"step": "2", "id": "task-100#0"})
     (row,) = page["judged"]
     assert {**row, "step": 2} == older["rows"][-1]

@@ -14,11 +14,11 @@ from interplay.rewards import judge as asking
 from interplay.viewer.episode import message_row
 from interplay.viewer.run import RunReader
 
-_EPISODES = 50  # episodes on one page
+_EPISODES = 10  # episodes on one page
 
 
 def verdicts(run: RunReader, query: Mapping[str, str]) -> dict[str, Any]:
-    """One page of verdicts: those of 50 episodes, the newest first. A judge of pairs may be asked in both orders: its
+    """One page of verdicts: those of ten episodes, the newest first. A judge of pairs may be asked in both orders: its
     choice changed with the order if it prefers the same place, A or B, in both."""
     index = run.source("train")
     places = index.places
@@ -66,6 +66,17 @@ def verdicts_on(run: RunReader, episode: Mapping[str, Any]) -> Iterator[dict[str
             "answers": answers,
             "flipped": _flipped(answers),
         }
+
+
+def compared_earlier(run: RunReader, source: str, number: int) -> list[str]:
+    """The earlier episodes of the same group, if a judge of the run compares the episodes of a group with each other: a
+    comparison is kept with the earlier one of the two."""
+    sections = () if run.recipe is None else run.recipe.judges.values()
+    if not any(s.kind == "pairwise" and s.against == "group" and s.policy is not None for s in sections):
+        return []
+    index = run.episodes[source]
+    place = index.places[number]
+    return [index.places[n].id for n in index.group(place.step, place.task) if n < number]
 
 
 def _prefers_first(turn: Mapping[str, Any]) -> float | None:

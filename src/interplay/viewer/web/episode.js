@@ -73,7 +73,8 @@ function Talk({ run, query, data, roles, to, most }) {
         })}${whole && html`<div class="cell"><pre class="state">${plain(acting[0].state)}</pre></div>`}`;
       })}
     </div>
-    ${data.judged.length > 0 && html`<h3>Judges</h3>${data.judged.map((row) => html`<${Verdict} row=${row} run=${run} />`)}`}
+    ${data.judged.length + data.compared_earlier.length > 0 && html`<h3>Judges</h3>${data.judged.map((row) => html`<${Verdict} row=${row} run=${run} />`)}
+      ${data.compared_earlier.length > 0 && html`<p class="soft">A comparison of two episodes is shown with the earlier one. Those with this one are in ${data.compared_earlier.map((id, i) => html`${i > 0 && ", "}<a href=${to({ id })}>${plain(id)}</a>`)}.</p>`}`}
     <h3>End</h3><${Long} text=${data.final_state} className="state" lines=${14} />
     <p><${Rewards} rows=${summed(data.rewards)} named /></p>
     <details><summary>Task</summary><pre>${plain(JSON.stringify(data.task, null, 1))}</pre></details>`;

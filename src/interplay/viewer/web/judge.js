@@ -14,9 +14,9 @@ export function Judge({ run, about, query }) {
     ${about.can.judges && html`${judges.length > 0 && html`<h2>Judges of this run</h2>`}<div class="charts">${judges.flatMap((judge) => scales(names.filter((k) => k.split("/")[1] === judge), metrics).map(([small, kept]) => html`<${Chart} title=${small ? judge : `${judge}: counts`} steps=${metrics.steps}
       series=${kept.map((k) => ({ name: k.split("/").slice(2).join("/"), values: metrics.columns[k] }))}
       note=${explained(kept)} />`))}</div>
-      <${Gold} run=${run} gold=${query.gold || ""} />
-      <h2>What judges said</h2><${Verdicts} run=${run} page=${Number(query.page || 0)} />`}
-    ${!exported && html`<${Labelling} run=${run} />`}</section>`;
+      <${Gold} run=${run} gold=${query.gold || ""} />`}
+    ${!exported && html`<${Labelling} run=${run} />`}
+    ${about.can.judges && html`<h2>What judges said</h2><${Verdicts} run=${run} page=${Number(query.page || 0)} />`}</section>`;
 }
 
 // What the metrics of a judge mean. Those that are not here are the marks of a rubric, by their own names.
