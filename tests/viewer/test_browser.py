@@ -29,7 +29,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium")
 LEAGUE = {
     "league/score/player/player@start": 0.7, "league/score/player/player@5": 0.4, "league/chance/player/player@5": 0.6,
-    "league/games/player/player@start": 20.0, "league/size": 2.0, "league/rating/player": 0.5, "player/gap_mean": 3.4e-7,
+    "league/games/player/player@start": 20.0, "league/size": 2.0, "league/rating/player": 0.5,
+    "player/gap_mean": 3.4e-7,
 }  # fmt: skip
 
 

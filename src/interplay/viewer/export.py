@@ -44,11 +44,11 @@ def export(library: Library, path: Path, episodes: int) -> int:
             places = len(run.episodes[source].places)
             listing = {
                 "rows": rows, "total": len(rows), "page_size": len(rows), "searched": places, "of": places,
-                "damaged": run.episodes[source].damaged, "last": max((row["step"] for row in rows), default=0),
+                "damaged": run.episodes[source].damaged, "last": max((row.step for row in found), default=0),
             }  # fmt: skip
             answers.put(f"run/{run.key}/episodes", {"source": source}, listing)
-            for row in rows:
-                count += answers.episode(run, source, row)
+            for data in rows:
+                count += answers.episode(run, source, data)
     text = standalone(answers.found)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

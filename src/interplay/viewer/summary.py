@@ -124,7 +124,7 @@ def sorting(query: Mapping[str, str]) -> Callable[[EpisodeSummary], float]:
 
 def worth(row: EpisodeSummary, role: str | None = None) -> float:
     """How good an episode was: the reward of a role, or the mean over the roles that policies played. In a game against
-    a bot or a snapshot, the opponent's reward would cancel that of the policy. Where no policy sits, all roles count."""
+    a bot or a snapshot, the opponent's reward would cancel that of the policy. If no policy plays, all roles count."""
     played = [r for r, who in row.seats.items() if any(isinstance(one, Policy) for one in everyone(parse(who)))]
     roles = [role] if role is not None else played or list(row.seats)
     return sum(row.reward.get(r, 0.0) for r in roles) / max(1, len(roles))
