@@ -2,7 +2,8 @@
 
 A page is followed from top to bottom in an empty folder that has the repository's recipes and examples. A code
 block with `title="FILE"` is written to that file. A `bash` block is run, and must end with exit code 0. A block with
-`title="needs …"` is only read by people: it needs a GPU, a network or another machine.
+`title="needs …"` is only read by people: it needs a GPU, a network or another machine. One that begins with `pip
+install` is run too in an environment that was made for this test (see `reader`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,15 @@ PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "```bash\n" in p.re
 SECONDS = 300  # for one block
 
 
-def blocks(page: Path) -> list[tuple[str, str, str]]:
-    """Language, title and text of the code blocks that a reader would use."""
-    found = BLOCK.findall(page.read_text(encoding="utf-8"))
-    return [block for block in found if not block[1].startswith("needs ") and (block[1] or block[0] == "bash")]
+def blocks(page: Path, install: bool = False) -> list[tuple[str, str, str]]:
+    """Language, title and text of the code blocks that a reader would use; with `install` also those that install."""
+    found = []
+    for language, title, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if install and text.startswith("pip install "):
+            found.append((language, "", text))
+        elif not title.startswith("needs ") and (title or language == "bash"):
+            found.append((language, title, text))
+    return found
 
 
 def reader(folder: Path) -> dict[str, str]:
@@ -41,10 +47,10 @@ def reader(folder: Path) -> dict[str, str]:
 @pytest.mark.skipif("INTERPLAY_TEST_DOCS" not in os.environ, reason="trains for minutes: make test-docs")
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_a_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
-    if not Path(os.environ["INTERPLAY_TEST_DOCS"]).is_dir():
-        for name in ("recipes", "examples"):
-            (tmp_path / name).symlink_to(ROOT / name)
-    for language, title, text in blocks(page):
+    own = Path(os.environ["INTERPLAY_TEST_DOCS"]).is_dir()
+    for name in () if own else ("recipes", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for language, title, text in blocks(page, install=own):
         if title:
             (tmp_path / title).write_text(text, encoding="utf-8")
         elif language == "bash":
@@ -58,7 +64,9 @@ def test_a_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
 def test_the_blocks_of_a_page_are_told_apart(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        '```bash\nls\n```\n```bash title="needs a GPU"\nrm\n```\n```toml title="a.toml"\nb = 1\n```\n```\nseen\n```\n',
+        '```bash\nls\n```\n```bash title="needs a GPU"\nrm\n```\n```toml title="a.toml"\nb = 1\n```\n```\nseen\n```\n'
+        '```bash title="needs a network"\npip install c\n```\n',
         encoding="utf-8",
     )
-    assert blocks(page) == [("bash", "", "ls\n"), ("toml", "a.toml", "b = 1\n")]
+    run = [("bash", "", "ls\n"), ("toml", "a.toml", "b = 1\n")]
+    assert blocks(page) == run and blocks(page, install=True) == [*run, ("bash", "", "pip install c\n")]
