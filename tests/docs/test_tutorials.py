@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+ANY = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "```bash\n" in p.read_text(encoding="utf-8")]
 SECONDS = 300  # for one block
 
@@ -59,6 +60,16 @@ def test_a_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=SECONDS,
             )  # fmt: skip
             assert ran.returncode == 0, f"{page.name}: exit code {ran.returncode} of\n{text}\n{ran.stdout[-3000:]}"
+
+
+COMMAND = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(?:interplay|python|pip|make|ray|sbatch|kubectl) ", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.stem)
+def test_every_command_is_run_or_says_what_it_needs(page: Path) -> None:
+    """A block of commands without a language would be neither."""
+    silent = [text for language, _, text in ANY.findall(page.read_text(encoding="utf-8")) if not language]
+    assert [text for text in silent if COMMAND.search(text)] == []
 
 
 def test_the_blocks_of_a_page_are_told_apart(tmp_path: Path) -> None:
