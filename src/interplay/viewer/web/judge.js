@@ -21,7 +21,7 @@ export function Judge({ run, about, query }) {
 
 // What the metrics of a judge mean. Those that are not here are the marks of a rubric, by their own names.
 const MEANING = {
-  coverage: "share of the questions that gave a verdict (its answers could be parsed, and agreed in both orders)", flips: "share of the verdicts that changed with the order",
+  coverage: "share of the questions that gave a verdict (its answers could be parsed, and sampled ones agreed in both orders)", flips: "share of the verdicts that changed with the order",
   labels: "comparisons that it was given so far", loss: "its loss in training", accuracy: "share of held-out comparisons that it is right about",
   longer: "the same for always choosing the longer reply", calibration: "how far its certainty is from how often it is right",
   gold: "mean gold reward", proxy: "mean reward by the judge", rang: "1 if the judge's reward rises while gold falls", rolled_back: "1 if an earlier version took its place",
@@ -44,7 +44,7 @@ function Verdicts({ run, page }) {
   if (!data) return html`<${Waiting} error=${error} />`;
   const first = page * data.page_size, most = Math.min(data.episodes, first + data.page_size);
   return html`${data.rows.length === 0 ? html`<${Empty}>${data.episodes > data.page_size ? "No verdicts are recorded for these episodes." : "No verdicts are recorded: a gold program or a reward model says no words."}<//>` : html`
-    <p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${counted(j.asked, "question")}, ${j.both} in both orders, ${j.flipped} changed with the order</span>`)}
+    <p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${counted(j.asked, "question")}${j.both > 0 && `, ${j.both} in both orders, ${j.flipped} changed with the order`}</span>`)}
       <span class="soft">${data.episodes > data.page_size ? `Episodes ${first + 1} to ${most} of ${data.episodes.toLocaleString("en")}, the newest first.` : "The newest first."}</span></p>
     ${data.rows.map((row) => html`<${Verdict} row=${row} run=${run} linked />`)}`}
     ${!exported && html`<${Pager} page=${page} total=${data.episodes} size=${data.page_size} />`}`;
