@@ -14,7 +14,7 @@ from interplay.rollout.resolve import resolve
 from interplay.training.judges import Judges
 from interplay.types import Message
 
-OWN = '''
+OWN = """
 def length(question, reply):
     return len(question) + 10 * len(reply)
 
@@ -31,7 +31,7 @@ def bug(question, reply):
     return 1 / 0
 
 HEIGHT = 3
-'''
+"""
 
 
 @pytest.fixture(autouse=True)
