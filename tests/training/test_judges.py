@@ -175,6 +175,7 @@ def test_a_judge_whose_answers_cannot_be_parsed_is_reported_once(
     data["judges"] = {"taste": {"kind": "pointwise", "who": "far"}}
     train(tmp_path, data, "train.steps=2", "algorithm.entropy=0.01")
     assert caplog.text.count("judge 'taste' gave a verdict on only 0% of its questions") == 1
+    assert "its answers could not be parsed" in caplog.text and "both orders" not in caplog.text  # it gives marks
 
 
 def test_replies_of_a_tree_are_judged_candidate_by_candidate(tmp_path: Path) -> None:
