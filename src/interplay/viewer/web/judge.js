@@ -43,7 +43,7 @@ function Verdicts({ run, page }) {
   const { data, error } = useAnswer(`run/${run}/verdicts`, { page: page || undefined }, run);
   if (!data) return html`<${Waiting} error=${error} />`;
   const first = page * data.page_size, most = Math.min(data.episodes, first + data.page_size);
-  return html`${data.rows.length === 0 ? html`<${Empty}>${data.episodes > data.page_size ? "No verdicts are recorded for these episodes." : "No verdicts are recorded: a gold program or a reward model says no words."}<//>` : html`
+  return html`${data.rows.length === 0 ? html`<${Empty}>${data.episodes > data.page_size ? "No verdicts are recorded for these episodes." : "No verdicts are recorded: a gold program, a function or a reward model says no words."}<//>` : html`
     <p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${counted(j.asked, "question")}${j.both > 0 && `, ${j.both} in both orders, ${j.flipped} changed with the order`}</span>`)}
       <span class="soft">${data.episodes > data.page_size ? `Episodes ${first + 1} to ${most} of ${data.episodes.toLocaleString("en")}, the newest first.` : "The newest first."}</span></p>
     ${data.rows.map((row) => html`<${Verdict} row=${row} run=${run} linked />`)}`}
