@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo docs test test-docs test-slow test-frameworks test-vllm test-sglang frameworks golden lint clean
+.PHONY: install demo docs test test-docs test-wheel test-slow test-frameworks test-vllm test-sglang frameworks golden lint clean
 
 # The stamps are newer than what they were made from, so a second call installs nothing. `core` is what a user needs to
 # train; `installed` adds what the tests need. pip would compile every file of PyTorch and the others, which takes most of
@@ -64,6 +64,17 @@ test-slow: install
 test-docs: install
 	INTERPLAY_TEST_DOCS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs --durations=0
 
+# As a new user has it: the wheel of this tree with its core packages in an empty environment, without the repository. Packages
+# that a page installs are installed there. Needs a package index.
+test-wheel: install
+	rm -rf .venv-wheel build
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip wheel -q --no-deps -w .venv-wheel .
+	.venv-wheel/bin/python -m pip install -q --no-compile -c constraints.txt torch
+	.venv-wheel/bin/python -m pip install -q --no-compile -c constraints.txt .venv-wheel/*.whl
+	cd .venv-wheel && bash -c 'time bin/interplay demo train.steps=1 --run demo'
+	INTERPLAY_TEST_DOCS=$(abspath .venv-wheel) $(BIN)/python -m pytest tests/docs/test_tutorials.py --durations=0
+
 # The vLLM engine against a real server, on a CPU. vLLM needs other versions of packages, so it has an environment of its
 # own, less three packages that do not load beside this torch.
 VLLM   ?= .vllm
@@ -109,4 +120,4 @@ test-frameworks: install frameworks
 		$(BIN)/python -m pytest tests/examples/test_frameworks.py
 
 clean:
-	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .venv-frameworks-small-a .venv-frameworks-small-b .golden build dist site docs/live .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) .venv-wheel .venv-frameworks-a .venv-frameworks-b .venv-frameworks-small-a .venv-frameworks-small-b .golden build dist site docs/live .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,7 +2,8 @@
 
 Writes a run of that size to a temporary folder, starts `interplay view` on it and asks for the pages as a browser does.
 Prints seconds from the start of the process to the first answers, seconds of one episode, how long a step that is
-written now takes to be shown, and the largest memory.
+written now takes to be shown, and the largest memory. Where chromium and playwright are installed, also seconds until a
+browser has drawn the first page and an episode.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import http.cookiejar
 import json
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -102,6 +104,7 @@ def main() -> None:
         try:
             browser = Browser(url)
             measure(browser, started)
+            draw(url)
             watch(browser, run, given.episodes)
             print(f"largest memory             {memory(process.pid):6.0f} MiB")
         finally:
@@ -127,6 +130,33 @@ def watch(browser: Browser, run: Path, count: int) -> None:
                 shown = steps["steps"][-1] == step == rows["rows"][0]["step"]
             waits.append(time.monotonic() - began)
     print(f"a new step is shown after  {statistics.median(waits):6.2f} s (worst of {len(waits)}: {max(waits):.2f} s)")
+
+
+def draw(url: str) -> None:
+    """Seconds until the pages are drawn, in a browser that is already open."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        chromium = None
+    if chromium is None:
+        print("drawn in a browser         not measured: chromium or playwright is missing")
+        return
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = opened.new_page()
+        page.goto("about:blank")
+        began = time.monotonic()
+        page.goto(url)
+        page.wait_for_selector(".chart canvas")
+        print(f"first page is drawn after  {time.monotonic() - began:6.2f} s")
+        page.goto(f"{url.partition('?')[0]}#/run/large/episodes")
+        page.wait_for_selector("table.episodes a")
+        began = time.monotonic()
+        page.click("table.episodes a >> nth=3")
+        page.wait_for_selector("article.turn")
+        print(f"an episode is drawn after  {time.monotonic() - began:6.2f} s")
+        opened.close()
 
 
 def measure(browser: Browser, started: float) -> None:

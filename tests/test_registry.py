@@ -5,9 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from interplay.algorithms.algorithm import ALGORITHMS
+from interplay.envs.env import ENVIRONMENTS
+from interplay.envs.tasks.data import FORMATS
 from interplay.errors import ConfigError
 from interplay.registry import Registry
 
@@ -113,3 +117,26 @@ def test_an_installed_package_adds_names_by_its_entry_points(tmp_path: Path, mon
     assert made.lookup("cow").__name__ == "Cow"
     with pytest.raises(ConfigError, match=r"env.name 'stone' is not an environment; expected a subclass"):
         made.lookup("stone")
+
+
+@pytest.mark.parametrize(
+    ("known", "group", "base"),
+    [
+        (ENVIRONMENTS, "interplay.environments", "interplay.envs:Env"),
+        (ALGORITHMS, "interplay.algorithms", "interplay.algorithms:Algorithm"),
+        (FORMATS, "interplay.formats", "interplay.envs.tasks.data:Public"),
+    ],
+)
+def test_environments_algorithms_and_formats_of_an_installed_package_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: Registry[Any], group: str, base: str
+) -> None:
+    module, _, name = base.partition(":")
+    place = f"shelf_{name.lower()}"
+    (tmp_path / f"{place}.py").write_text(f"from {module} import {name}\nclass Own({name}):\n    pass\n")
+    about = tmp_path / "shelf-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{group}]\nown = {place}:Own\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(known, "_points", None)  # as in a new process
+    assert "own" in known.known() and known.lookup("own").__name__ == "Own"

@@ -115,3 +115,15 @@ class Registry(Generic[T]):
 
     def _quoted(self, name: str) -> str:
         return f"{self.key} '{name}'".lstrip()
+
+
+def imported(key: str, name: str) -> Callable[..., Any]:
+    """Import the function that `module:function` names."""
+    module, colon, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute) if colon else None
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{key} is '{name}', which cannot be imported: {error}; expected module:function.") from None
+    if not callable(found):
+        raise ConfigError(f"{key} is '{name}', which is no function; expected module:function.")
+    return found

@@ -51,6 +51,17 @@ def test_a_run_has_its_recipe_metrics_and_episodes(trained: ip.TrainedRun) -> No
     assert [run.folder for run in ip.runs(trained.folder.parent)] == [trained.folder]
 
 
+def test_runs_are_found_in_folders_inside_a_folder(trained: ip.TrainedRun, tmp_path: Path) -> None:
+    """A study keeps its runs in OUT/STUDY/ARM/seed-N."""
+    seeds = [tmp_path / "study" / "pair" / f"seed-{n}" for n in (0, 1)]
+    for folder in seeds:
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_bytes((trained.folder / "run.json").read_bytes())
+    assert [run.folder for run in ip.runs(tmp_path)] == seeds
+    assert [run.folder for run in ip.runs(seeds[1])] == [seeds[1]]
+    assert ip.runs(tmp_path / "none") == []
+
+
 def test_metrics_are_a_polars_frame_if_that_is_asked_for_or_pandas_is_missing(
     trained: ip.TrainedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

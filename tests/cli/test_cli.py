@@ -25,6 +25,7 @@ from interplay.agents.bots import known_bots
 from interplay.algorithms import algorithm
 from interplay.cli import main as cli
 from interplay.config import load
+from interplay.envs import env
 from interplay.errors import ConfigError, EngineError, GuardError
 from interplay.rollout import records
 
@@ -340,6 +341,23 @@ def test_adapters_are_listed_with_their_games() -> None:
     assert all(f"{prefix}GAME" in listing for prefix in envs.prefixes())
     page = call("envs", "openspiel").output
     assert "games:" in page and "leduc_poker" in page and "forfeit" in page
+
+
+def test_an_environment_that_needs_a_package_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who installed only the core can list the environments, and sees what each of them needs."""
+
+    def missing() -> None:
+        raise ConfigError("comparing formulas needs math-verify: pip install 'interplay[math]'.")
+
+    monkeypatch.setattr("interplay.rewards.algebra.require", missing)
+    monkeypatch.setattr(env.ENVIRONMENTS, "_points", {"broken": "no_such_module:Game"})
+    monkeypatch.setattr(algorithm.ALGORITHMS, "_points", {"broken": "no_such_module:Rule"})
+    monkeypatch.setenv("COLUMNS", "300")
+    listing = call("envs").output
+    assert "pip install 'interplay[math]'" in listing and "no_such_module" in listing
+    assert all(f" {name} " in listing for name in ("math", "tictactoe", "sudoku", "openspiel:GAME"))
+    listing = call("algorithms").output
+    assert "no_such_module" in listing and "shapley" in listing
 
 
 def test_the_page_of_keys_is_current_and_every_key_says_what_it_does() -> None:

@@ -2,7 +2,8 @@
 
 A page is followed from top to bottom in an empty folder that has the repository's recipes and examples. A code
 block with `title="FILE"` is written to that file. A `bash` block is run, and must end with exit code 0. A block with
-`title="needs …"` is only read by people: it needs a GPU, a network or another machine.
+`title="needs …"` is only read by people: it needs a GPU, a network or another machine. One that begins with `pip
+install` is run too in an environment that was made for this test (see `reader`).
 """
 
 from __future__ import annotations
@@ -17,14 +18,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+ANY = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "```bash\n" in p.read_text(encoding="utf-8")]
 SECONDS = 300  # for one block
 
 
-def blocks(page: Path) -> list[tuple[str, str, str]]:
-    """Language, title and text of the code blocks that a reader would use."""
-    found = BLOCK.findall(page.read_text(encoding="utf-8"))
-    return [block for block in found if not block[1].startswith("needs ") and (block[1] or block[0] == "bash")]
+def blocks(page: Path, install: bool = False) -> list[tuple[str, str, str]]:
+    """Language, title and text of the code blocks that a reader would use; with `install` also those that install."""
+    found = []
+    for language, title, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if install and text.startswith("pip install "):
+            found.append((language, "", text))
+        elif not title.startswith("needs ") and (title or language == "bash"):
+            found.append((language, title, text))
+    return found
 
 
 def reader(folder: Path) -> dict[str, str]:
@@ -41,10 +48,10 @@ def reader(folder: Path) -> dict[str, str]:
 @pytest.mark.skipif("INTERPLAY_TEST_DOCS" not in os.environ, reason="trains for minutes: make test-docs")
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_a_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
-    if not Path(os.environ["INTERPLAY_TEST_DOCS"]).is_dir():
-        for name in ("recipes", "examples"):
-            (tmp_path / name).symlink_to(ROOT / name)
-    for language, title, text in blocks(page):
+    own = Path(os.environ["INTERPLAY_TEST_DOCS"]).is_dir()
+    for name in () if own else ("recipes", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for language, title, text in blocks(page, install=own):
         if title:
             (tmp_path / title).write_text(text, encoding="utf-8")
         elif language == "bash":
@@ -55,10 +62,22 @@ def test_a_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
             assert ran.returncode == 0, f"{page.name}: exit code {ran.returncode} of\n{text}\n{ran.stdout[-3000:]}"
 
 
+COMMAND = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(?:interplay|python|pip|make|ray|sbatch|kubectl) ", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.stem)
+def test_every_command_is_run_or_says_what_it_needs(page: Path) -> None:
+    """A block of commands without a language would be neither."""
+    silent = [text for language, _, text in ANY.findall(page.read_text(encoding="utf-8")) if not language]
+    assert [text for text in silent if COMMAND.search(text)] == []
+
+
 def test_the_blocks_of_a_page_are_told_apart(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        '```bash\nls\n```\n```bash title="needs a GPU"\nrm\n```\n```toml title="a.toml"\nb = 1\n```\n```\nseen\n```\n',
+        '```bash\nls\n```\n```bash title="needs a GPU"\nrm\n```\n```toml title="a.toml"\nb = 1\n```\n```\nseen\n```\n'
+        '```bash title="needs a network"\npip install c\n```\n',
         encoding="utf-8",
     )
-    assert blocks(page) == [("bash", "", "ls\n"), ("toml", "a.toml", "b = 1\n")]
+    run = [("bash", "", "ls\n"), ("toml", "a.toml", "b = 1\n")]
+    assert blocks(page) == run and blocks(page, install=True) == [*run, ("bash", "", "pip install c\n")]

@@ -38,6 +38,7 @@ CLOCKS = (
     "memory_gib",
 )  # metrics that differ between two runs of the same code, and seconds/*
 ADDED = ("/probe", "/tokens", "reply_tokens")  # endings of metrics that the older commit does not have
+ADDED_GROUPS = ("league/games/",)  # and beginnings
 # The older commit counted only the replies that a tree kept, and no reply as cut off that was then refused.
 REDEFINED = ("turns_cut", "turns_illegal")
 # Computed from replies that the engine scores. It scores them together with their prompts in one pass now, which rounds
@@ -183,7 +184,8 @@ def _comparable(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compared(metric: str) -> bool:
-    return metric not in (*CLOCKS, *REDEFINED) and "seconds" not in metric and not metric.endswith(ADDED)
+    new = metric.endswith(ADDED) or metric.startswith(ADDED_GROUPS)
+    return metric not in (*CLOCKS, *REDEFINED) and "seconds" not in metric and not new
 
 
 def _differences(where: str, old: Any, new: Any) -> list[str]:

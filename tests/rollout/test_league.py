@@ -177,7 +177,7 @@ def test_what_is_logged_has_names() -> None:
     league = make()
     found = league.record([game("main", "rival@start", 1.0)])
     assert found["league/chance/main/main@start"] == 0.5
-    assert found["league/score/main/rival@start"] == 0.75
+    assert found["league/score/main/rival@start"] == 0.75 and found["league/games/main/rival@start"] == 1.0
     assert found["league/life/rival"] == 1.0 and found["league/size"] == 2.0
 
 

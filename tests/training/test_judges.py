@@ -70,6 +70,18 @@ def test_a_gold_judge_in_a_group_pays_wins_less_losses(tmp_path: Path) -> None:
     assert all(row["judge/taste/coverage"] == 1.0 and "reward/taste/writer" in row for row in rows(tmp_path))
 
 
+def test_a_function_of_the_user_scores_what_each_role_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_taste.py").write_text("def length(question, reply):\n    return len(reply) / 10\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    train(tmp_path / "run", judged({"kind": "function", "who": "own_taste:length"}), "train.steps=1")
+    found = list(played(tmp_path / "run"))
+    assert len(found) == 16
+    for record in found:
+        (value,) = [r.value for r in record.episode.rewards if r.name == "taste"]
+        assert value == pytest.approx(sum(len(turn.text) for turn in record.episode.line()) / 10)
+    assert rows(tmp_path / "run")[0]["reward/taste/writer"] > 0
+
+
 def test_a_gold_judge_reads_replies_of_a_tree_that_were_not_scored_because_all_are_the_same(tmp_path: Path) -> None:
     """It found no reward for them, and all such episodes failed."""
     game = {
@@ -175,6 +187,7 @@ def test_a_judge_whose_answers_cannot_be_parsed_is_reported_once(
     data["judges"] = {"taste": {"kind": "pointwise", "who": "far"}}
     train(tmp_path, data, "train.steps=2", "algorithm.entropy=0.01")
     assert caplog.text.count("judge 'taste' gave a verdict on only 0% of its questions") == 1
+    assert "its answers could not be parsed" in caplog.text and "both orders" not in caplog.text  # it gives marks
 
 
 def test_replies_of_a_tree_are_judged_candidate_by_candidate(tmp_path: Path) -> None:

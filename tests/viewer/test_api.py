@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written import HOSTILE, TREE, WHOLE, add_step, illegal, turn, write_run
+from written import HOSTILE, TREE, WHOLE, add_step, group_episodes, illegal, turn, write_run
 
 from interplay.errors import InterplayError
 from interplay.rollout import records
-from interplay.types import Credit, Episode, Outlook, Policy, Rewards, Task
+from interplay.types import Credit, Episode, Occupant, Outlook, Policy, Rewards, Scripted, Snapshot, Task
 from interplay.viewer.api import Api, written
 from interplay.viewer.library import Library
 from interplay.viewer.run import MetricsFile, RunReader
@@ -30,6 +30,18 @@ def test_runs_are_listed_wherever_they_are(tmp_path: Path) -> None:
     found = Api(Library([tmp_path / "a", tmp_path / "b", tmp_path / "b" / "one"])).answer("runs", {})
     assert sorted(run["key"] for run in found) == ["b~one", "one", "two"]
     assert {run["key"]: run["step"] for run in found}["one"] == 2
+
+
+def test_runs_of_a_study_are_named_by_their_path_whatever_was_found_first(tmp_path: Path) -> None:
+    """A study keeps its runs in OUT/STUDY/ARM/seed-N, so that many have the same name."""
+    later, first = write_run(tmp_path / "study" / "pair" / "seed-0", 1), tmp_path / "study" / "alone" / "seed-0"
+    library = Library([tmp_path])
+    assert [run.key for run in library.runs()] == ["study~pair~seed-0"]
+    write_run(first, 1)
+    write_run(first / "checkpoints" / "copy", 1)  # what is inside a run belongs to it
+    write_run(tmp_path / ".hidden" / "run", 1)
+    assert sorted(run.key for run in library.runs()) == ["study~alone~seed-0", "study~pair~seed-0"]
+    assert library.run("study~pair~seed-0").folder == later
 
 
 @pytest.mark.parametrize("text", ['{"recipe": "none"}', '{"recipe": {"train": 3}}', "[", "3"])
@@ -93,6 +105,21 @@ def test_filters_choose_and_order_episodes(tmp_path: Path, query: dict[str, str]
     found = asked(run, "episodes", **query)
     assert [row["id"] for row in found["rows"]] == ids
     assert (found["total"], found["searched"], found["of"]) == (len(ids), 6, 6)
+
+
+@pytest.mark.parametrize("rival", [Scripted("random"), Snapshot("player", "5")])
+def test_the_best_and_worst_games_are_by_the_policy_and_not_by_its_opponent(tmp_path: Path, rival: Occupant) -> None:
+    """In a game of two, the mean over both roles is 0 whoever wins."""
+    run = write_run(tmp_path / "run", 0, WHOLE)
+    played = group_episodes(60, (0.0, 1.0, -1.0, 0.5))
+    for number, episode in enumerate(played):  # the policy is X in the first two, and O in the others
+        roles = ("X", "O") if number < 2 else ("O", "X")
+        episode.seats = dict(zip(roles, (Policy("player"), rival), strict=True))
+    add_step(run, 1, WHOLE, more=played)
+    order = {sort: [row["id"] for row in asked(run, "episodes", task="task-60", sort=sort)["rows"]]
+             for sort in ("worst", "best")}  # fmt: skip
+    assert order["worst"] == ["task-60#3", "task-60#0", "task-60#1", "task-60#2"]
+    assert order["best"] == ["task-60#1", "task-60#2", "task-60#0", "task-60#3"]
 
 
 def test_a_search_without_time_goes_on_in_the_next_call(tmp_path: Path) -> None:

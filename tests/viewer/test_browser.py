@@ -9,17 +9,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from written import PICTURE, WHOLE, add_step, calling, group_episodes, illegal, recipe, write_run
+from written import PICTURE, WHOLE, add_step, calling, group_episodes, illegal, recipe, turn, write_run
 
 from interplay.evaluation.ablation import Change
 from interplay.evaluation.budget import Matched, TaskBudget, Way
 from interplay.evaluation.intervals import Estimate
+from interplay.evaluation.played import Played
 from interplay.evaluation.suite import Report
-from interplay.types import Level, Reward, Rewards
+from interplay.types import Level, Policy, Reward, Rewards, Scripted
 from interplay.viewer import server
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
@@ -27,7 +29,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium")
 LEAGUE = {
     "league/score/player/player@start": 0.7, "league/score/player/player@5": 0.4, "league/chance/player/player@5": 0.6,
-    "league/size": 2.0, "league/rating/player": 0.5, "player/gap_mean": 3.4e-7,
+    "league/games/player/player@start": 20.0, "league/size": 2.0, "league/rating/player": 0.5,
+    "player/gap_mean": 3.4e-7,
 }  # fmt: skip
 
 
@@ -143,6 +146,8 @@ def test_every_page_draws(seen: Seen) -> None:
     assert "standard deviation" in seen.show(EPISODE + "&view=group", "table.group")
     assert seen.page.locator("table.group tbody tr").count() == 4
     assert "player@start" in seen.show("/run/groups/league", ".matrix")
+    ratings = seen.page.locator(".chart:has-text('400 points are odds of ten to one') canvas")
+    ratings.wait_for()
     assert "train.steps" in seen.show("/run/tree/recipe", "table.pairs")
     assert "Which reply is better?" in seen.show("/run/tree/judge", ".labelling")
     judged = seen.show("/run/judged/judge", "text=orders 0 of 1 pairs as win does, 1 the other way")
@@ -156,6 +161,23 @@ def test_the_evaluation_shows_every_ablation_with_its_interval(seen: Seen) -> No
     told = seen.show("/run/groups/evaluation", "table.budget")
     assert "one agent, longer\t50.0%\t40\t31.5\t1\t+50 +25 to +75" in told
     assert "X = base\tteam\t50.0%\t+12.5 −5 to +30\t8" in told
+
+
+def test_the_games_of_an_evaluation_begin_with_the_worst_and_can_begin_with_the_best(seen: Seen, runs: Path) -> None:
+    run = write_run(runs / "measured", 1, WHOLE)
+    played = group_episodes(88, (0.5, -1.0, 1.0))
+    for episode in played:
+        episode.seats = {"X": Policy("player"), "O": Scripted("random")}
+    Played(run / "eval" / "played.jsonl").put("chunk", played)
+    seen.show("/", "text=measured")
+    seen.show("/run/measured/evaluation", "table.episodes")
+    names = seen.page.locator("table.episodes tbody a")
+    assert names.all_inner_texts() == ["task-88#1", "task-88#0", "task-88#2"]
+    seen.page.select_option("label:has-text('order') select", "best")
+    seen.page.wait_for_selector("table.episodes tbody tr:first-child >> text=task-88#2")
+    assert names.all_inner_texts() == ["task-88#2", "task-88#0", "task-88#1"] and "sort=best" in seen.page.url
+    names.nth(2).click()
+    seen.page.wait_for_selector("text=reply 1")  # its transcript
 
 
 def test_the_labels_of_a_chart_are_not_cut(seen: Seen) -> None:
@@ -322,6 +344,31 @@ def test_a_run_of_any_name_can_be_opened_and_one_that_was_removed_says_so(browse
         seen.show("/", "table.list")
         seen.page.wait_for_selector("text=damaged files")
         seen.context.close()
+
+
+def test_verdicts_of_judges_are_paged_and_stand_below_their_episode(seen: Seen, runs: Path) -> None:
+    judge = {"kind": "pairwise", "who": "player", "against": "group"}
+    run = write_run(runs / "asked", 1, WHOLE, judges={"taste": judge})
+    played = group_episodes(95, (1.0,) * 14)
+    for episode in played:
+        name = episode.id.replace("#", "-")
+        answers = [turn(episode.id, 0, "judge", f"{name}: {said}", k) for k, said in enumerate(("A", "I cannot say"))]
+        episode.judged = [replace(a, keys=replace(a.keys, phase="taste")) for a in answers]
+    add_step(run, 2, WHOLE, more=played)
+    seen.show("/", "text=asked")
+    newest = seen.show("/run/asked/judge", ".pager")
+    assert "Episodes 1 to 10 of 22, the newest first." in newest
+    assert "task-95-13: A" in newest and "task-95-2: A" not in newest
+    seen.page.click(".pager button >> nth=1")
+    seen.page.wait_for_selector("text=task-95-2: A")
+    assert "page 2 of 3" in seen.page.inner_text(".pager") and "page=1" in seen.page.url
+    seen.page.click("article.judge a:text-is('task-95#2')")
+    seen.page.wait_for_selector("h2:has-text('task-95#2')")
+    (article,) = seen.page.locator("article.judge").all_inner_texts()
+    assert "as shown, 1 for the first\ntask-95-2: A" in article
+    assert "in the other order, could not be parsed\ntask-95-2: I cannot say" in article
+    seen.page.click("text=Those with this one are in task-95#0, task-95#1. >> a:text-is('task-95#1')")
+    seen.page.wait_for_selector("text=task-95-1: A")
 
 
 def test_a_label_by_a_person_is_kept(seen: Seen, runs: Path) -> None:

@@ -11,7 +11,9 @@ import pytest
 from written import WHOLE, add_step, group_episodes, tree_episode, turn, write_run
 
 from interplay.types import Episode, Level, Reward, Rewards, Turn
+from interplay.viewer.api import Api
 from interplay.viewer.gold import disagreements
+from interplay.viewer.library import Library
 from interplay.viewer.run import RunReader
 from interplay.viewer.verdicts import verdicts
 
@@ -75,6 +77,27 @@ def test_an_answer_that_the_run_could_not_parse_is_named(
     add_step(run, 2, more=[episode])
     (row,) = verdicts(RunReader(run, "run"), {})["rows"]
     assert row["answers"] == [{"text": text, "swapped": None, "first": None, "parsed": parsed}]
+
+
+def test_older_verdicts_are_on_later_pages_and_an_episode_has_its_own(tmp_path: Path) -> None:
+    judge = {"kind": "pairwise", "who": "player", "against": "group"}
+    run = write_run(tmp_path / "run", 1, judges={"taste": judge})
+    played = [tree_episode(100 + n) for n in range(14)]
+    for episode in played:
+        episode.judged = [asked("A", None, False), asked("I cannot say", None, True)]
+    add_step(run, 2, more=played)
+    reader = RunReader(run, "run")
+    newest, older, beyond = (verdicts(reader, {"page": page}) for page in ("0", "1", "2"))
+    assert [row["episode"] for row in newest["rows"]] == [e.id for e in played[:3:-1]]
+    assert [row["episode"] for row in older["rows"]] == [e.id for e in played[3::-1]] and beyond["rows"] == []
+    assert (older["episodes"], older["page_size"]) == (18, 10) and older["judges"][0]["asked"] == 4
+    page = Api(Library([run])).answer("run/run/episode", {"step": "2", "id": "task-100#0"})
+    (row,) = page["judged"]
+    assert {**row, "step": 2} == older["rows"][-1]
+    assert [(a["swapped"], a["first"], a["parsed"]) for a in row["answers"]] == [
+        (False, 1.0, True),
+        (True, None, False),
+    ]
 
 
 def scored(number: int, replica: int, taste: float | None, win: float) -> Episode:

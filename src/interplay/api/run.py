@@ -13,6 +13,7 @@ from interplay.config import Recipe, load
 from interplay.errors import ConfigError
 from interplay.rollout import records
 from interplay.rollout.records import Record
+from interplay.training.runs_below import is_run, runs_below
 
 FrameLibrary = Literal["pandas", "polars"]
 
@@ -27,7 +28,7 @@ class TrainedRun:
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
-        if not (self.folder / "run.json").is_file():
+        if not is_run(self.folder):
             raise ConfigError(
                 f"folder '{folder}' has no run.json; expected the folder of a run that interplay train started."
             )
@@ -103,6 +104,5 @@ def run(folder: str | PathLike[str]) -> TrainedRun:
 
 
 def runs(folder: str | PathLike[str] = "runs") -> list[TrainedRun]:
-    """Return every run in a folder, sorted by name."""
-    found = sorted(path.parent for path in Path(folder).glob("*/run.json"))
-    return [TrainedRun(path) for path in found]
+    """Return every run in a folder, also those of folders inside it, sorted by path."""
+    return [TrainedRun(path) for path in runs_below(Path(folder))]

@@ -13,6 +13,7 @@ from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from interplay import algorithms, envs
@@ -25,10 +26,16 @@ from interplay.errors import ConfigError, did_you_mean
 def env_table() -> Table:
     table = Table("name", "what", "roles", title="environments", title_justify="left")
     for name in envs.known():
-        cls = envs.lookup(name)
-        page = _page(cls)
-        roles = envs.make(envs.sample_task(name, {})).roles
-        table.add_row(name, page.splitlines()[0], ", ".join(roles))
+        try:
+            what = _page(envs.lookup(name)).splitlines()[0]
+        except ConfigError as error:  # an installed package that cannot be imported
+            table.add_row(name, escape(str(error)), "")
+            continue
+        try:
+            roles = ", ".join(envs.make(envs.sample_task(name, {})).roles)
+        except ConfigError as error:  # it needs a package that is not installed
+            roles = escape(str(error))
+        table.add_row(name, what, roles)
     for name in envs.outside():
         table.add_row(name, _page(envs.lookup(name)).splitlines()[0], "the program's")
     for prefix in envs.prefixes():
@@ -118,7 +125,11 @@ def algorithm_table() -> Table:
     table.add_column("recipe", no_wrap=True)  # on one line, so that users can copy it
     recipes = algorithm_recipes()
     for name in algorithms.known():
-        what = _page(algorithms.lookup(name)).splitlines()[0]
+        try:
+            what = _page(algorithms.lookup(name)).splitlines()[0]
+        except ConfigError as error:  # an installed package that cannot be imported
+            table.add_row(name, escape(str(error)), "", "")
+            continue
         table.add_row(name, what, ", ".join(algorithm_needs(name)), recipes.get(name, ""))
     table.caption = "interplay algorithms NAME shows one's page; interplay train RECIPE runs it"
     table.caption_justify = "left"

@@ -12,7 +12,8 @@ from interplay.errors import ConfigError
 
 GOLD, HTTP, BASE = "gold:", ("http://", "https://"), "base:"
 ASKED = ("pairwise", "pointwise", "rubric")  # kinds that are asked in words
-SCORING = ("reward_model", "verifier")  # kinds that give a number
+MODELS = ("reward_model", "verifier")  # models that give a number
+SCORING = (*MODELS, "function")  # kinds that give a number
 
 
 class BiasSection(Section):
@@ -91,13 +92,14 @@ class JudgeSection(Section):
     """A judge of the learners' replies. Its rewards have the judge's name. Judges that are asked in words give rewards
     from −1 to 1. A verdict that cannot be parsed is recorded as not scored, and counts as neither good nor bad."""
 
-    kind: Literal["pairwise", "pointwise", "rubric", "reward_model", "verifier"] = Field(
+    kind: Literal["pairwise", "pointwise", "rubric", "reward_model", "verifier", "function"] = Field(
         description="pairwise compares two replies, pointwise gives a mark, rubric gives a mark for each criterion; "
-        "reward_model and verifier are models that output a score"
+        "reward_model and verifier are models that output a score; function is a Python function of yours that does"
     )
     who: str = Field(
         description="a policy, gold:NAME (a component of the reward), base:MODEL (a new reward model made from MODEL), "
-        "the folder of a reward model, or the http:// address of a reward server"
+        "the folder of a reward model, the http:// address of a reward server, or for kind function module:function, "
+        "which gets the question and the reply as texts"
     )
     against: str | None = Field(
         None,
@@ -166,7 +168,10 @@ class JudgeSection(Section):
             raise ConfigError(
                 f"a rubric judge's who is '{who}', but a gold program gives only one number; expected a policy."
             )
-        if served and kind not in SCORING:
+        module, _, function = who.partition(":")
+        if kind == "function" and (gold or served or who.startswith(BASE) or not (module and function)):
+            raise ConfigError(f"a judge of kind 'function' has who = '{who}'; expected module:function.")
+        if served and kind not in MODELS:
             raise ConfigError(f"a judge's who is '{who}'; expected kind 'reward_model' or 'verifier' for a server.")
         if len(self.scale) != 2 or self.scale[0] >= self.scale[1]:
             raise ConfigError(f"a judge's scale is {self.scale}; expected the lowest and the highest mark.")
@@ -175,7 +180,7 @@ class JudgeSection(Section):
                 f"a judge's who is '{who}', a model that is not trained to give scores yet; expected "
                 "[judges.NAME.train]."
             )
-        if self.train is not None and (kind not in SCORING or served or gold):
+        if self.train is not None and (kind not in MODELS or served or gold):
             raise ConfigError(
                 f"a judge of kind '{kind}' played by '{who}' has [train]; expected a reward model or verifier of this "
                 "run, base:MODEL or a folder. (A judge that answers in words is a policy: train it with its own "

@@ -200,6 +200,7 @@ class League:
                     self._note(episode, role, seated)
         for name, met in self.tallies.items():
             metrics |= {f"league/score/{name}/{opponent}": tally.score for opponent, tally in met.items()}
+            metrics |= {f"league/games/{name}/{opponent}": tally.games for opponent, tally in met.items()}
         for name, life in self.lives.items():
             metrics[f"league/life/{name}"] = float(life.number)
         metrics["league/size"] = float(sum(map(len, self.snapshots.values())))

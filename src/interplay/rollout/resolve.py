@@ -18,6 +18,7 @@ from interplay.algorithms.credit import SHAPED
 from interplay.config import TEAM, CurriculumSection, Recipe, WarmstartSection
 from interplay.config.judges import SCORING
 from interplay.errors import ConfigError, EnvError, counted, did_you_mean
+from interplay.registry import imported
 from interplay.rollout.curriculum import between
 from interplay.rollout.evolve import make_evolution
 from interplay.rollout.placement import check_engine, check_shard
@@ -262,8 +263,8 @@ def _check_choosing(plan: RunPlan) -> None:
     ):
         if count > 1 and by not in scoring:
             raise ConfigError(
-                f"{key}.best_of is {count}, but {key}.best_by is '{by}'; expected a judge of kind reward_model or "
-                f"verifier, {did_you_mean(str(by), scoring)}"
+                f"{key}.best_of is {count}, but {key}.best_by is '{by}'; expected a judge of kind reward_model, "
+                f"verifier or function, {did_you_mean(str(by), scoring)}"
             )
     frozen = [name for name, policy in recipe.policies.items() if not policy.trainable]
     if recipe.sampling.best_of > 1 and not frozen:
@@ -278,6 +279,8 @@ def _check_judges(plan: RunPlan, sample: envs.Env) -> None:
     for name, judge in plan.recipe.judges.items():
         if name in (*names, *SHAPED):
             raise ConfigError(f"judges.{name} has the same name as another reward; expected a different name.")
+        if judge.kind == "function":
+            imported(f"judges.{name}.who", judge.who)
         for component in judge.components:
             if component not in names:
                 raise ConfigError(

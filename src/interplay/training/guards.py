@@ -100,12 +100,12 @@ class Guards:
             name, _, kind = key.rpartition("/")
             if kind == "coverage" and self._lasts(f"silent {name}", share < _COVERAGE) == 1:
                 flips = metrics.get(f"judge/{name}/flips", 0.0)
+                why = f"on {flips:.0%} it preferred the same place in both orders, and its other" if flips else "its"
                 found.append(
                     f"judge '{name}' gave a verdict on only {share:.0%} of its questions, so most replies get no "
-                    f"reward from it: on {flips:.0%} it preferred the same place in both orders, and its other answers "
-                    "could not be parsed or disagreed; give it clearer instructions, a larger "
-                    f"judges.{name}.max_tokens or a larger model, or set judges.{name}.marks = 'expected' if it is a "
-                    "local policy that gives marks"
+                    f"reward from it: {why} answers could not be parsed or disagreed; give it clearer instructions, a "
+                    f"larger judges.{name}.max_tokens or a larger model, or set judges.{name}.marks = 'expected' if it "
+                    "is a local policy that gives marks"
                 )
         return found
 

@@ -27,6 +27,7 @@ from interplay.errors import GuardError, JudgeError
 from interplay.models.device import device_of, dtype_of
 from interplay.rewards.agreement import Agreement, agreement, wilson
 from interplay.rewards.audit import Fixed, Watch
+from interplay.rewards.function import FunctionScorer
 from interplay.rewards.gold import Rater, Scored
 from interplay.rewards.judge import Scoring
 from interplay.rewards.preference import Pair, Verdict, balanced, held_out
@@ -238,6 +239,9 @@ class Judges:
         device = device_of(recipe) if recipe.judges else "cpu"
         for name, section in recipe.judges.items():
             if section.kind not in SCORING:
+                continue
+            if section.kind == "function":
+                self.scorers[name] = FunctionScorer(f"judges.{name}.who", section.who)
                 continue
             if section.who.startswith(HTTP):
                 self.scorers[name] = RemoteScorer(section)

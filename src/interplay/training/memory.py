@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from interplay.config import AdapterSection, JudgeSection, Optimizer, Recipe
-from interplay.config.judges import BASE, HTTP, SCORING
+from interplay.config.judges import BASE, HTTP, MODELS
 from interplay.engines.engine import CPU_CACHE_TOKENS
 from interplay.errors import ConfigError
 from interplay.models.adapter import sizes
@@ -290,7 +290,7 @@ def _add_critics(plan: RunPlan, shapes: dict[str, _Shape], parts: dict[str, int]
 
 def _reward_models(recipe: Recipe) -> list[tuple[str, JudgeSection]]:
     """The bases or folders of the reward models and verifiers that this process loads."""
-    here = (s for s in recipe.judges.values() if s.kind in SCORING and not s.who.startswith(HTTP))
+    here = (s for s in recipe.judges.values() if s.kind in MODELS and not s.who.startswith(HTTP))
     return [(str(Path(s.who.removeprefix(BASE)).expanduser()), s) for s in here]
 
 

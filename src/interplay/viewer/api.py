@@ -11,11 +11,12 @@ from interplay.rollout.episode_json import finite
 from interplay.viewer.episode import episode_page
 from interplay.viewer.explain import explain, recorded
 from interplay.viewer.gold import disagreements
+from interplay.viewer.ladder import ladder
 from interplay.viewer.library import Library
 from interplay.viewer.pairs import next_pair
 from interplay.viewer.run import RunReader
 from interplay.viewer.tokens import tokens_page
-from interplay.viewer.verdicts import verdicts
+from interplay.viewer.verdicts import compared_earlier, verdicts, verdicts_on
 
 Query = Mapping[str, str]
 _DAMAGED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
@@ -33,6 +34,7 @@ class Api:
             "tokens": _tokens,
             "explain": _explain,
             "evaluation": _evaluation,
+            "ladder": ladder,
             "pair": next_pair,
             "verdicts": verdicts,
             "disagreements": disagreements,
@@ -124,6 +126,8 @@ def _episode(run: RunReader, query: Query) -> dict[str, Any]:
         **{k: {"step": places[n].step, "id": places[n].id} if 0 <= n < len(places) else None for k, n in near.items()},
         "same_task": sum(place.task == data["task"]["id"] for place in places),
         "same_group": len(run.episodes[source].group(step, data["task"]["id"])),
+        "judged": list(verdicts_on(run, data)),
+        "compared_earlier": compared_earlier(run, source, number),
     }
 
 
@@ -137,7 +141,7 @@ def _task(run: RunReader, query: Query) -> dict[str, Any]:
 
 def _tokens(run: RunReader, query: Query) -> dict[str, Any]:
     _, data = run.episode(query.get("source", "train"), int(query["step"]), query["id"])
-    turn = next((t for t in [*data["turns"], *data.get("judged", ())] if t["id"] == query["turn"]), None)
+    turn = next((t for t in data["turns"] if t["id"] == query["turn"]), None)
     if turn is None:
         raise InterplayError(f"episode '{query['id']}' has no turn '{query['turn']}'.")
     return tokens_page(turn, run.texts)

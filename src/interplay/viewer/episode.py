@@ -32,7 +32,6 @@ def episode_page(episode: Mapping[str, Any], weights: RewardSection) -> dict[str
         "seen": _seen(turns, list(episode["seats"])),
         "playouts": playouts[:_PLAYOUTS],
         "playouts_left_out": max(0, len(playouts) - _PLAYOUTS),
-        "judged": [_turn(t, weights) for t in episode.get("judged", ())],
     }
 
 

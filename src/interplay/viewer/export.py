@@ -18,6 +18,7 @@ from interplay.viewer.api import Api, written
 from interplay.viewer.library import Library
 from interplay.viewer.page import standalone
 from interplay.viewer.run import RunReader
+from interplay.viewer.summary import worth
 
 _TURNS = 12  # turns of an episode whose tokens and explanation are in the file, besides those of the main line
 
@@ -27,22 +28,27 @@ def export(library: Library, path: Path, episodes: int) -> int:
     answers, count = PageAnswers(Api(library)), 0
     answers.add("runs")
     for run in library.runs():
-        judged = run.recipe is not None and bool(run.recipe.judges)
-        for question in ("about", "metrics", "evaluation", *(("verdicts", "disagreements") if judged else ())):
+        more: list[str] = []
+        if run.recipe is not None:
+            more += ["verdicts", "disagreements"] if run.recipe.judges else []
+            more += ["ladder"] if run.recipe.league is not None else []
+        for question in ("about", "metrics", "evaluation", *more):
             answers.add(f"run/{run.key}/{question}")
         for source in run.episodes:
             with run.lock:
                 numbers = chosen(run, source, episodes if source == "train" else episodes // 4)
-                found = [run.summary(source, n) for n in numbers]
-            rows = [row.to_json() for row in found if row is not None]
+                found = [row for n in reversed(numbers) if (row := run.summary(source, n)) is not None]
+            if source == "eval":  # in the order of its page: the worst first
+                found.sort(key=worth)
+            rows = [row.to_json() for row in found]
             places = len(run.episodes[source].places)
             listing = {
-                "rows": rows[::-1], "total": len(rows), "page_size": len(rows), "searched": places, "of": places,
-                "damaged": run.episodes[source].damaged, "last": rows[-1]["step"] if rows else 0,
+                "rows": rows, "total": len(rows), "page_size": len(rows), "searched": places, "of": places,
+                "damaged": run.episodes[source].damaged, "last": max((row.step for row in found), default=0),
             }  # fmt: skip
             answers.put(f"run/{run.key}/episodes", {"source": source}, listing)
-            for row in rows:
-                count += answers.episode(run, source, row)
+            for data in rows:
+                count += answers.episode(run, source, data)
     text = standalone(answers.found)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -57,7 +63,7 @@ def chosen(run: RunReader, source: str, count: int) -> list[int]:
     even = {i * (of - 1) // max(1, count // 2 - 1) for i in range(count // 2)} if count > 3 else {of - 1}
     looked = sorted({i * (of - 1) // 399 for i in range(400)})  # among at most 400 episodes the best and the worst
     rows = [row for n in looked if (row := run.summary(source, n)) is not None]
-    rows.sort(key=lambda row: sum(row.reward.values()) / max(1, len(row.reward)))
+    rows.sort(key=worth)
     ends = [row.number for pair in zip(rows, rows[::-1], strict=True) for row in pair]
     for number in ends:
         if len(even) >= count:

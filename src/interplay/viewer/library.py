@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from interplay.errors import ConfigError, InterplayError, did_you_mean
+from interplay.training.runs_below import is_run, runs_below
 from interplay.viewer.run import RunReader
 
 
@@ -26,19 +27,20 @@ class Library:
         """All runs, the one that was written to last first."""
         with self._lock:
             for folder in self.folders:
-                for run in [folder] if _is_run(folder) else sorted(p for p in folder.glob("*") if _is_run(p)):
+                for run in runs_below(folder):
                     if run not in self._runs:
-                        self._runs[run] = RunReader(run, self._key(run))
-            for gone in [run for run in self._runs if not _is_run(run)]:
+                        self._runs[run] = RunReader(run, self._key(run, folder))
+            for gone in [run for run in self._runs if not is_run(run)]:
                 del self._runs[gone]
             return sorted(self._runs.values(), key=lambda run: (-run.updated, run.key))
 
-    def _key(self, run: Path) -> str:
-        """The name of the folder, with that of its parent before it if another run has the same."""
+    def _key(self, run: Path, given: Path) -> str:
+        """The path of the run inside the given folder, with ~ for /. If another given folder has a run of that name,
+        the names of the folders above it come before it."""
         taken = {reader.key for reader in self._runs.values()}
-        key, parts = run.name, list(run.parts[:-1])
-        while key in taken and parts:
-            key = f"{parts.pop()}~{key}"
+        count = max(1, len(run.parts) - len(given.parts))
+        while (key := "~".join(run.parts[-count:])) in taken and count < len(run.parts):
+            count += 1
         return key
 
     def run(self, key: str) -> RunReader:
@@ -46,7 +48,3 @@ class Library:
         if key not in runs:
             raise InterplayError(f"there is no run '{key}'; {did_you_mean(key, runs)}")
         return runs[key]
-
-
-def _is_run(folder: Path) -> bool:
-    return (folder / "run.json").is_file()

@@ -8,7 +8,8 @@ from typing import Any
 
 from interplay.algorithms import credit
 from interplay.config import RewardSection
-from interplay.types import Level, Reward, Rewards
+from interplay.types import Level, Policy, Reward, Rewards
+from interplay.types.occupant import everyone, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +111,20 @@ def _number(text: str | None) -> float | None:
 
 
 def sorting(query: Mapping[str, str]) -> Callable[[EpisodeSummary], float]:
-    """The order that a query asks for. `best` and `worst` are by the reward of its role, or by the mean over roles."""
+    """The order that a query asks for. `best` and `worst` are by the reward of its role, or as `worth` says."""
     role = query.get("role")
-
-    def reward(row: EpisodeSummary) -> float:
-        values = [v for r, v in row.reward.items() if role is None or r == role]
-        return sum(values) / max(1, len(values))
-
     return {
         "new": lambda row: -row.number,
         "old": lambda row: row.number,
-        "worst": reward,
-        "best": lambda row: -reward(row),
+        "worst": lambda row: worth(row, role),
+        "best": lambda row: -worth(row, role),
         "long": lambda row: -row.tokens,
     }[query.get("sort", "new")]
+
+
+def worth(row: EpisodeSummary, role: str | None = None) -> float:
+    """How good an episode was: the reward of a role, or the mean over the roles that policies played. In a game against
+    a bot or a snapshot, the opponent's reward would cancel that of the policy. If no policy plays, all roles count."""
+    played = [r for r, who in row.seats.items() if any(isinstance(one, Policy) for one in everyone(parse(who)))]
+    roles = [role] if role is not None else played or list(row.seats)
+    return sum(row.reward.get(r, 0.0) for r in roles) / max(1, len(roles))

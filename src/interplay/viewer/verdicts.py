@@ -14,18 +14,19 @@ from interplay.rewards import judge as asking
 from interplay.viewer.episode import message_row
 from interplay.viewer.run import RunReader
 
-_EPISODES = 50  # the latest episodes whose verdicts are shown
+_EPISODES = 10  # episodes on one page
 
 
 def verdicts(run: RunReader, query: Mapping[str, str]) -> dict[str, Any]:
-    """The verdicts of the latest episodes, newest first. A judge of pairs may be asked in both orders: its choice
-    changed with the order if it prefers the same place, A or B, in both."""
+    """One page of verdicts: those of ten episodes, the newest first. A judge of pairs may be asked in both orders: its
+    choice changed with the order if it prefers the same place, A or B, in both."""
     index = run.source("train")
-    sections = {} if run.recipe is None else run.recipe.judges
+    places = index.places
+    last = len(places) - 1 - _EPISODES * max(0, int(query.get("page", "0")))
     rows: list[dict[str, Any]] = []
-    for number in range(len(index.places) - 1, max(-1, len(index.places) - 1 - _EPISODES), -1):
+    for number in range(last, max(-1, last - _EPISODES), -1):
         try:
-            rows += _rows(index.read(number), sections)
+            rows += [{**row, "step": places[number].step} for row in verdicts_on(run, index.read(number))]
         except (InterplayError, KeyError, TypeError):
             continue
     asked, both, flipped = Counter[str](), Counter[str](), Counter[str]()
@@ -34,10 +35,12 @@ def verdicts(run: RunReader, query: Mapping[str, str]) -> dict[str, Any]:
         both[row["judge"]] += row["flipped"] is not None
         flipped[row["judge"]] += row["flipped"] is True
     judges = [{"name": n, "asked": c, "both": both[n], "flipped": flipped[n]} for n, c in sorted(asked.items())]
-    return {"rows": rows, "judges": judges}
+    return {"rows": rows, "judges": judges, "episodes": len(places), "page_size": _EPISODES}
 
 
-def _rows(episode: Mapping[str, Any], sections: Mapping[str, JudgeSection]) -> Iterator[dict[str, Any]]:
+def verdicts_on(run: RunReader, episode: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What judges said about one episode: a row for each question, with the answers to it."""
+    sections = {} if run.recipe is None else run.recipe.judges
     questions: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for turn in episode.get("judged", ()):
         questions.setdefault((turn["keys"]["phase"], turn["keys"]["decision"]), []).append(turn)
@@ -56,12 +59,24 @@ def _rows(episode: Mapping[str, Any], sections: Mapping[str, JudgeSection]) -> I
         ]
         yield {
             "judge": judge,
+            "policy": turns[0]["policy"],
             "episode": episode["id"],
             "question": question,
             "messages": [message_row(m) for m in turns[0]["seen"]["messages"]],
             "answers": answers,
             "flipped": _flipped(answers),
         }
+
+
+def compared_earlier(run: RunReader, source: str, number: int) -> list[str]:
+    """The earlier episodes of the same group, if a judge of the run compares the episodes of a group with each other: a
+    comparison is kept with the earlier one of the two."""
+    sections = () if run.recipe is None else run.recipe.judges.values()
+    if not any(s.kind == "pairwise" and s.against == "group" and s.policy is not None for s in sections):
+        return []
+    index = run.episodes[source]
+    place = index.places[number]
+    return [index.places[n].id for n in index.group(place.step, place.task) if n < number]
 
 
 def _prefers_first(turn: Mapping[str, Any]) -> float | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -100,15 +98,3 @@ class OutsideOptions(Section):
         if not self.reward and not self.attach:
             raise ConfigError("env.reward is missing; expected module:function of (task, result).")
         return self
-
-
-def imported(key: str, name: str) -> Callable[..., Any]:
-    """Import the function that `module:function` names."""
-    module, colon, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute) if colon else None
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{key} is '{name}', which cannot be imported: {error}; expected module:function.") from None
-    if not callable(found):
-        raise ConfigError(f"{key} is '{name}', which is no function; expected module:function.")
-    return found

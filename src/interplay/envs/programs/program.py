@@ -29,12 +29,13 @@ from interplay.envs.programs import attach, ending
 from interplay.envs.programs.coroutine import CoroutineRun, How
 from interplay.envs.programs.counts import count, crash_line
 from interplay.envs.programs.effects import EffectLog
-from interplay.envs.programs.options import OutsideOptions, imported
+from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.process import ProcessRun
 from interplay.envs.programs.replay import Answered, Decided, answer_again, begun
 from interplay.envs.programs.rows import row
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
 from interplay.errors import ConfigError, EnvError, ReplayError
+from interplay.registry import imported
 from interplay.types import Observation, Rewards, Role, Spoken, Task, Turn
 
 ROW = "row"  # the key in a task's data that holds its row

@@ -20,13 +20,13 @@ from pydantic import Field
 from interplay.config import Section
 from interplay.envs.env import Env, make, outcome_of, register, sample_task
 from interplay.envs.programs.coroutine import Ask, CoroutineRun, How
-from interplay.envs.programs.options import imported
 from interplay.envs.programs.program import Asking, ProgramTurn
 from interplay.envs.programs.run import ProgramRun
 from interplay.envs.tasks.problems import code_in
 from interplay.envs.tools import named
 from interplay.envs.workflows.graph import END, NodeSection, TransitionSection, WorkflowSection, filled
 from interplay.errors import ConfigError
+from interplay.registry import imported
 from interplay.rewards.verify import final
 from interplay.types import Level, Message, Reward, Rewards, Spoken, Task
 

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { Explanation } from "viewer/explain.js";
 import { Group } from "viewer/group.js";
+import { Verdict } from "viewer/judge.js";
 import { Advantage, Fault, Long, Messages, Rewards, Role, Tabs, Waiting, counted, html, num, plain, signed, summed } from "viewer/parts.js";
 import { adjust, go, link, useKeys } from "viewer/route.js";
 import { useAnswer } from "viewer/store.js";
@@ -72,7 +73,8 @@ function Talk({ run, query, data, roles, to, most }) {
         })}${whole && html`<div class="cell"><pre class="state">${plain(acting[0].state)}</pre></div>`}`;
       })}
     </div>
-    ${data.judged.length > 0 && html`<h3>Judges</h3>${data.judged.map((t) => html`<${Verdict} turn=${t} run=${run} />`)}`}
+    ${data.judged.length + data.compared_earlier.length > 0 && html`<h3>Judges</h3>${data.judged.map((row) => html`<${Verdict} row=${row} run=${run} />`)}
+      ${data.compared_earlier.length > 0 && html`<p class="soft">A comparison of two episodes is shown with the earlier one. Those with this one are in ${data.compared_earlier.map((id, i) => html`${i > 0 && ", "}<a href=${to({ id })}>${plain(id)}</a>`)}.</p>`}`}
     <h3>End</h3><${Long} text=${data.final_state} className="state" lines=${14} />
     <p><${Rewards} rows=${summed(data.rewards)} named /></p>
     <details><summary>Task</summary><pre>${plain(JSON.stringify(data.task, null, 1))}</pre></details>`;
@@ -98,7 +100,3 @@ export function TurnCard({ turn, run, data, to, most }) {
       ${turn.tokens > 0 && html`<a href=${to({ view: "tokens", turn: turn.id })}>${counted(turn.tokens, "token")}</a>`}</footer>
   </article>`;
 }
-
-const Verdict = ({ turn, run }) => html`<article class="turn judge"><header><b>${plain(turn.phase)}</b> <span class="soft">${plain(turn.policy)}, question ${turn.decision + 1}${turn.candidate % 2 ? ", in the other order" : ""}</span></header>
-  <details><summary>what it was asked</summary><${Messages} messages=${turn.messages} run=${run} /></details>
-  <div class="said"><${Long} text=${turn.text} /></div></article>`;

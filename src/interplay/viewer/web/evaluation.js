@@ -12,7 +12,7 @@ export function Evaluation({ run, about, query }) {
     ${!stages.length && !data.eval && html`<${Empty}>No evaluation yet. Measure the run with: interplay eval RUN<//>`}
     ${stages.length > 0 && html`<h2>${stages.length > 1 ? "Before and after" : `${stages[0][0][0].toUpperCase()}${stages[0][0].slice(1)} training`}</h2><${Stages} stages=${stages} /><${Exploitability} found=${data.report.exploitability} />`}
     ${data.eval && html`<${Suite} found=${data.eval} />`}
-    ${data.episodes > 0 && html`<h2>Games</h2><${Episodes} run=${run} about=${about} query=${{ sort: "worst", ...query }} source="eval" />`}
+    ${data.episodes > 0 && html`<h2>Games</h2><p class="soft">Best and worst are by the mean reward of the roles that policies played, or by that of the chosen role.</p><${Episodes} run=${run} about=${about} query=${query} source="eval" order="worst" />`}
   </section>`;
 }
 

@@ -8,6 +8,7 @@ const born = (name) => { const at = name.split("@")[1]; return at === undefined 
 
 export function League({ run }) {
   const { data, error } = useAnswer(`run/${run}/metrics`, {}, run);
+  const { data: ladder } = useAnswer(`run/${run}/ladder`, {}, run);
   const [chosen, choose] = useState(null);
   if (!data) return html`<${Waiting} error=${error} />`;
   const of = (prefix) => Object.keys(data.columns).filter((k) => k.startsWith(prefix));
@@ -17,7 +18,7 @@ export function League({ run }) {
   const learners = [...new Set(scores.map((s) => s.learner))];
   const opponents = [...new Set(scores.map((s) => s.opponent))].sort((a, b) => born(a) - born(b) || (a < b ? -1 : 1));
   const value = (kind, learner, opponent) => data.columns[`league/${kind}/${learner}/${opponent}`]?.[at];
-  const ratings = [...of("league/rating/"), ...of("league/panel/")];
+  const panel = [...of("league/rating/"), ...of("league/panel/")];
   return html`<section>
     <h2>Who beats whom</h2>
     <div class="tools"><label class="soft">at step <input type="range" min="0" max=${data.steps.length - 1} value=${at} onInput=${(e) => choose(Number(e.target.value))} /> <b>${data.steps[at]}</b></label>
@@ -31,7 +32,9 @@ export function League({ run }) {
       })}</tr>`)}</tbody></table></div>
     <div class="charts wide">${learners.map((learner) => html`<${Chart} title=${`score of ${learner} against each opponent`} steps=${data.steps} height=${240}
       series=${opponents.filter((o) => data.columns[`league/score/${learner}/${o}`]).map((o) => ({ name: o, values: data.columns[`league/score/${learner}/${o}`] }))} />`)}
-      ${ratings.length > 0 && html`<${Chart} title="ratings" steps=${data.steps} height=${240} series=${ratings.map((key) => ({ name: key.split("/").slice(2).join(" against "), values: data.columns[key] }))} />`}
+      ${ladder && ladder.steps.length > 0 && html`<${Chart} title="ratings" steps=${ladder.steps} height=${240} series=${Object.entries(ladder.ratings).map(([name, values]) => ({ name, values }))}
+        note="From all games between a learner and earlier versions, at the steps at which snapshots were saved (Elo: 400 points are odds of ten to one). Where strategies beat each other in a circle, no rating can show it." />`}
+      ${panel.length > 0 && html`<${Chart} title="scores against the panel" steps=${data.steps} height=${240} series=${panel.map((key) => ({ name: key.split("/").slice(2).join(" against "), values: data.columns[key] }))} />`}
       ${of("league/size").length > 0 && html`<${Chart} title="snapshots and lives" steps=${data.steps} height=${240} series=${[...of("league/size"), ...of("league/life/")].map((key) => ({ name: key.slice(7), values: data.columns[key] }))} />`}
     </div>
     <p class="soft">${opponents.length} opponents; the league has ${num(lastOf(data.columns["league/size"] || []))} snapshots.</p>

@@ -48,8 +48,9 @@ export function Curves({ run, about, query }) {
 
 const FILTERS = ["step", "role", "policy", "status", "min", "max", "text", "task", "sort", "page", "source"];
 
-export function Episodes({ run, about, query, source = "train" }) {
-  const asked = Object.fromEntries(FILTERS.filter((k) => query[k]).map((k) => [k, query[k]]));
+export function Episodes({ run, about, query, source = "train", order = "new" }) {
+  const chosen = FILTERS.filter((k) => query[k]);
+  const asked = { sort: order, ...Object.fromEntries(chosen.map((k) => [k, query[k]])) };
   if (source !== "train") asked.source = source;
   const { data, error, searching } = useSearch(run, asked);
   const set = (changes) => adjust({ page: "", ...changes });
@@ -65,9 +66,9 @@ export function Episodes({ run, about, query, source = "train" }) {
       <${Choice} name="with" value=${query.status} among=${["illegal", "length", "truncated", "error"]} onChange=${(status) => set({ status })} />
       <label>reward <input class="small" type="number" step="any" placeholder="from" value=${query.min || ""} onChange=${(e) => set({ min: e.target.value })} />
         <input class="small" type="number" step="any" placeholder="to" value=${query.max || ""} onChange=${(e) => set({ max: e.target.value })} /></label>
-      <${Choice} name="order" value=${query.sort} among=${["old", "best", "worst", "long"]} first="new" onChange=${(sort) => set({ sort })} />
+      <${Choice} name="order" value=${query.sort} among=${["new", "old", "best", "worst", "long"].filter((o) => o !== order)} first=${order} onChange=${(sort) => set({ sort })} />
       ${query.task && html`<button class="chip" onClick=${() => set({ task: "" })}>task ${plain(query.task)} ✕</button>`}
-      ${Object.keys(asked).length > (source === "train" ? 0 : 1) && html`<button class="link" onClick=${() => adjust(Object.fromEntries(FILTERS.map((k) => [k, ""])))}>clear</button>`}
+      ${chosen.length > 0 && html`<button class="link" onClick=${() => adjust(Object.fromEntries(FILTERS.map((k) => [k, ""])))}>clear</button>`}
     </div>`}
     <p class="soft">${counted(data.total, "episode")}${searching ? `, searched ${data.searched.toLocaleString("en")} of ${data.of.toLocaleString("en")} …` : ""}${data.damaged ? `; ${data.damaged} damaged lines are skipped` : ""}</p>
     <${EpisodeTable} rows=${data.rows} run=${run} roles=${about.roles} source=${source} />
@@ -97,7 +98,7 @@ const Choice = ({ name, value, among, onChange, first = "any" }) => html`<label>
   <select value=${value || ""} onChange=${(e) => onChange(e.target.value)}>
     <option value="">${first}</option>${[...new Set([...(value ? [value] : []), ...among])].map((one) => html`<option value=${one} selected=${one === value}>${plain(one)}</option>`)}</select></label>`;
 
-const Pager = ({ page, total, size }) => {
+export const Pager = ({ page, total, size }) => {
   const pages = Math.ceil(total / size);
   return pages > 1 && html`<p class="pager"><button disabled=${page === 0} onClick=${() => adjust({ page: page - 1 || "" })}>←</button>
     page ${page + 1} of ${pages}<button disabled=${page + 1 >= pages} onClick=${() => adjust({ page: page + 1 })}>→</button></p>`;
