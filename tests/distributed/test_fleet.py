@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +13,14 @@ from typing import Any
 import fleets
 import pytest
 from fleets import RECIPE, AnyFleet, Hurried, Watched, assert_nothing_lost
-from runs import make
+from runs import make, rows
 
 from interplay.distributed import cluster, engine_actor
 from interplay.distributed.cluster import RolloutFleet
 from interplay.errors import GuardError
+from interplay.rollout.judging import JudgedGroup
+from interplay.rollout.records import read
+from interplay.types import Episode
 
 # The actors of the stand-in compute in the order in which threads end, so nothing here is bit-identical.
 DATA = {
@@ -46,6 +49,8 @@ class Handle:
             await asyncio.sleep(0.01)
         if self.dead:
             raise ActorDied("killed")
+        if name == "work":
+            given = copy.deepcopy(given)  # as Ray sends copies
         found = await getattr(self.made, name)(*given)
         if self.dead:
             raise ActorDied("killed during a call")
@@ -125,6 +130,81 @@ def test_the_probe_finds_an_update_that_one_of_several_engines_did_not_get(
         trainer.train()
     trainer.close()
     assert trainer.step_index == 1 and isinstance(trainer.fleet, Losing) and trainer.fleet.lost == 0
+
+
+def test_engines_apart_play_the_snapshot_that_is_seated_and_not_one_that_was_released(tmp_path: Path) -> None:
+    """A league in which every step seats another snapshot, with full weights."""
+    league = {"every": 1, "capacity": 2, "lineup": 1}
+    opponents = [{"share": 1.0, "one": "player", "others": "@league"}]
+    trainer = make(tmp_path, {**DATA, "league": league, "matchups": opponents}, "train.steps=3", "cluster.engines=1")
+    trainer.make_fleet = Watched
+    trainer.train()
+    trainer.close()
+    assert [row["episodes_failed"] for row in rows(tmp_path)] == [0, 0, 0]
+    seated = {str(who) for r in read(tmp_path / "episodes.jsonl") for who in r.episode.seats.values()}
+    assert {"player@start", "player@2"} <= seated  # one of them was released before the other was seated
+
+
+# A frozen policy compares the episodes of a task, marks them, and compares each with an episode of the start.
+JUDGES = {
+    "group": {"kind": "pairwise", "who": "critic", "against": "group"},
+    "marks": {"kind": "pointwise", "who": "critic", "marks": "expected", "scale": [1, 3]},
+    "start": {"kind": "pairwise", "who": "critic", "against": "player@start"},
+}
+JUDGED = {
+    **{key: value for key, value in DATA.items() if key not in ("matchups", "cluster")},
+    "policies": {"player": {"base": "tiny-16x1"}, "critic": {"base": "tiny-16x2", "trainable": False}},
+    "judges": JUDGES,
+    "train": {"steps": 1},
+}
+
+
+def verdicts(folder: Path) -> dict[str, list[tuple[str, float | None]]]:
+    """What each judge gave, by episode."""
+    found = [record.episode for record in read(folder / "episodes.jsonl")]
+    return {e.id: [(x.name, x.value) for x in e.rewards if x.name in JUDGES] for e in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engines", [0, 2])
+def test_judges_that_are_policies_are_asked_by_workers_and_give_what_they_give_without_workers(
+    tmp_path: Path, engines: int
+) -> None:
+    """All engines are lost when the first judge is asked; then it is asked again."""
+
+    class Losing(Watched):
+        asked = 0
+
+        async def judge(self, name: str, episodes: Sequence[Episode]) -> JudgedGroup:
+            self.asked += 1
+            if self.asked == 1:
+                for handle in self.engines.actors:
+                    handle.dead = True
+            return await super().judge(name, episodes)
+
+    alone = make(tmp_path / "alone", JUDGED)
+    alone.train()
+    alone.close()
+    trainer = make(tmp_path / "two", JUDGED, "cluster.rollout_workers=2", f"cluster.engines={engines}")
+    trainer.make_fleet = Losing
+    trainer.train()
+    trainer.close()
+    assert isinstance(trainer.fleet, Losing) and trainer.fleet.engines.lost == engines
+    assert trainer.fleet.asked == 4 * len(JUDGES)  # about four tasks
+    assert trainer.team.members["critic"].engine.stats().sampled_tokens == 0  # nobody was asked in the process of the run
+    mine, theirs = verdicts(tmp_path / "two"), verdicts(tmp_path / "alone")
+    assert mine.keys() == theirs.keys() and len(mine) == fleets.EPISODES
+    for name, given in mine.items():
+        assert {judge for judge, _ in given} == JUDGES.keys()
+        assert [judge for judge, _ in given] == [judge for judge, _ in theirs[name]]
+        assert [value for _, value in given] == pytest.approx([value for _, value in theirs[name]], abs=1e-4)
+    keys = ("judge/", "judge_tokens")
+    (first,), (expected,) = rows(tmp_path / "two"), rows(tmp_path / "alone")
+    assert (first["episodes"], first["episodes_failed"]) == (fleets.EPISODES, 0)
+    assert {k: v for k, v in first.items() if k.startswith(keys)} == pytest.approx(
+        {k: v for k, v in expected.items() if k.startswith(keys)}, abs=1e-4
+    )
+    assert first["judge/group/coverage"] == 1.0
 
 
 def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,8 +1,9 @@
 """Starts rollout workers and engines as Ray actors and sends them episodes and weights.
 
 The driver is the main process of a run. It draws the tasks, trains, and is the only process that writes the run folder.
-The workers play episodes. A lost worker is replaced by a new one with the newest weights, and its episodes are played
-again with the same seeds. A lost engine is replaced too; until then, the other engines serve its requests.
+The workers play episodes, and ask the judges that are policies. A lost worker is replaced by a new one with the newest
+weights, and its episodes are played again with the same seeds. A lost engine is replaced too; until then, the other
+engines serve its requests.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from interplay.distributed.connection import connect, stored
 from interplay.distributed.crew import Crew
 from interplay.distributed.engine_actor import EngineActor
 from interplay.distributed.holder import NewWeights
-from interplay.distributed.worker import EpisodeJob, RolloutWorker
+from interplay.distributed.worker import EpisodeJob, JudgeJob, RolloutWorker, WorkerJob, WorkerResult
 from interplay.engines.census import census
 from interplay.errors import EngineLost
+from interplay.rollout.judging import JudgedGroup
 from interplay.rollout.runner import Seated
 from interplay.training.state import RunState
 from interplay.training.tally import update_cost
@@ -28,7 +30,7 @@ from interplay.types import Episode, Sample, Snapshot, Task
 
 T = TypeVar("T")
 _LOOK_EVERY = 30.0  # seconds between two questions to a worker that plays whether it is still there
-_Sent = tuple[EpisodeJob, asyncio.Future[Episode]]  # an episode, and where its result goes
+_Sent = tuple[WorkerJob, asyncio.Future[Any]]  # a job, and where its result goes
 
 
 class RolloutFleet:
@@ -109,9 +111,11 @@ class RolloutFleet:
 
     async def sync(self) -> None:
         """Send the newest weights to everyone who samples, and wait until all have loaded them."""
+        everyone = range(len(self.samplers.actors))
+        if self._weights is None:  # the time in which they start is not that of an update
+            await asyncio.gather(*(self._done(self.samplers, i, self._is_alive) for i in everyone))
         began, newest = time.perf_counter(), self._newest()
         self._weights = stored(self.ray, "the new weights", newest)
-        everyone = range(len(self.samplers.actors))
         await asyncio.gather(*(self._done(self.samplers, i, partial(self._load, i)) for i in everyone))
         size = sum(weights.nbytes for weights in newest.values())
         self._cost = update_cost("cluster/", time.perf_counter() - began, size)
@@ -165,18 +169,27 @@ class RolloutFleet:
     # -- episodes -------------------------------------------------------------------------------------------------
 
     async def episode(self, task: Task, replica: int, seated: Seated) -> Episode:
-        """Play an episode on a worker. Episodes that begin in one iteration of the event loop are sent together."""
+        """Play an episode on a worker."""
+        played: Episode = await self._result(EpisodeJob(task, replica, dict(seated.seats)))
+        return played
+
+    async def judge(self, name: str, episodes: Sequence[Episode]) -> JudgedGroup:
+        """Ask a judge on a worker about the episodes of one task."""
+        judged: JudgedGroup = await self._result(JudgeJob(name, episodes))
+        return judged
+
+    async def _result(self, job: WorkerJob) -> Any:
+        """What a worker makes of a job. Jobs that begin in one iteration of the event loop are sent together."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Episode] = loop.create_future()
+        done: asyncio.Future[Any] = loop.create_future()
         if not self._jobs:
             loop.call_soon(self._send)
-        self._jobs.append((EpisodeJob(task, replica, dict(seated.seats)), done))
+        self._jobs.append((job, done))
         return await census().elsewhere(done)
 
     def _send(self) -> None:
-        """Send the episodes to the workers. All episodes of one task go to the same worker, which then computes their
-        prompt only once. With staleness 0, a worker gets its episodes in one batch, so that results are
-        deterministic."""
+        """Send the jobs to the workers. All episodes of one task go to the same worker, which then computes their
+        prompt only once. With staleness 0, a worker gets its jobs in one batch, so that results are deterministic."""
         jobs, self._jobs = self._jobs, []
         order: dict[str, int] = {}
         for job, _ in jobs:
@@ -188,41 +201,41 @@ class RolloutFleet:
             shares.setdefault(order[job.task.id], []).append((job, done))
         for index, share in shares.items():
             for part in [[one] for one in share] if self.staleness else [share]:
-                task = asyncio.get_running_loop().create_task(self._play(index, part))
+                task = asyncio.get_running_loop().create_task(self._work(index, part))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _play(self, index: int, share: Sequence[_Sent]) -> None:
+    async def _work(self, index: int, share: Sequence[_Sent]) -> None:
         try:
-            found = await self._played(index, [job for job, _ in share], self.section.restarts)
-        except Exception as error:  # whoever awaits the episodes receives the error
+            found = await self._worked(index, [job for job, _ in share], self.section.restarts)
+        except Exception as error:  # whoever awaits the results receives the error
             for _, done in share:
                 if not done.done():
                     done.set_exception(error)
             return
-        for (_, done), episode in zip(share, found, strict=True):
+        for (_, done), result in zip(share, found, strict=True):
             if not done.done():
-                done.set_result(episode)
+                done.set_result(result)
 
-    async def _played(self, index: int, jobs: Sequence[EpisodeJob], left: int) -> list[Episode]:
-        """Play episodes on a worker. Those that lost their engines are played again with new engines, at most `left`
-        times; after that they are episodes with an error."""
+    async def _worked(self, index: int, jobs: Sequence[WorkerJob], left: int) -> list[WorkerResult]:
+        """Do jobs on a worker. Those that lost their engines are done again with new engines, at most `left` times;
+        after that their episodes have an error."""
 
-        async def once(worker: Any) -> list[Episode]:
+        async def once(worker: Any) -> list[WorkerResult]:
             with self._busy.at_work(index):
                 for engine in range(len(self.engines.actors)):
                     await self._done(self.engines, engine, partial(self._seat, self.engines, engine))
                 await self._seat(self.crew, index, worker)
-                return await self._watched(worker, asyncio.ensure_future(worker.play.remote(list(jobs))))
+                return await self._watched(worker, asyncio.ensure_future(worker.work.remote(list(jobs))))
 
         found = await self._done(self.crew, index, once)
-        lost = [i for i, e in enumerate(found) if (e.error or "").startswith(f"{EngineLost.__name__}: ")]
+        lost = [i for i, result in enumerate(found) if _lost_engines(result)]
         if lost and left and self.section.engines:
             for engine in range(len(self.engines.actors)):
                 await self._done(self.engines, engine, self._is_alive)
-            again = await self._played(index, [jobs[i] for i in lost], left - 1)
-            for i, episode in zip(lost, again, strict=True):
-                found[i] = episode
+            again = await self._worked(index, [jobs[i] for i in lost], left - 1)
+            for i, result in zip(lost, again, strict=True):
+                found[i] = result
         return found
 
     # -- failures -------------------------------------------------------------------------------------------------
@@ -256,3 +269,9 @@ class RolloutFleet:
         """Stop the workers and the engines."""
         self.crew.close()
         self.engines.close()
+
+
+def _lost_engines(result: WorkerResult) -> bool:
+    """Whether an episode, or one of those that were judged, failed because no engine answered."""
+    episodes = [result] if isinstance(result, Episode) else result.episodes
+    return any((e.error or "").startswith(f"{EngineLost.__name__}: ") for e in episodes)
