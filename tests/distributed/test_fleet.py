@@ -191,7 +191,7 @@ def test_judges_that_are_policies_are_asked_by_workers_and_give_what_they_give_w
     trainer.close()
     assert isinstance(trainer.fleet, Losing) and trainer.fleet.engines.lost == engines
     assert trainer.fleet.asked == 4 * len(JUDGES)  # about four tasks
-    assert trainer.team.members["critic"].engine.stats().sampled_tokens == 0  # nobody was asked in the process of the run
+    assert trainer.team.members["critic"].engine.stats().sampled_tokens == 0  # in the process of the run
     mine, theirs = verdicts(tmp_path / "two"), verdicts(tmp_path / "alone")
     assert mine.keys() == theirs.keys() and len(mine) == fleets.EPISODES
     for name, given in mine.items():
