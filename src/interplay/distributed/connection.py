@@ -60,8 +60,8 @@ def _connect(ray: Any, section: ClusterSection, models: int) -> None:
     except (ConnectionError, refused) as error:
         raise ConfigError(
             f"cluster.address is '{section.address}', where no Ray cluster answers ({first_line(error)}); expected "
-            "'local', 'auto' on a node of a cluster, or HOST:PORT. A cluster that wants a token answers at HOST:PORT "
-            "only if this machine has the token (RAY_AUTH_TOKEN) and RAY_AUTH_MODE=token is set."
+            "'local', 'auto' on a node of a cluster, HOST:PORT or ray://HOST:10001. A cluster that wants a token "
+            "answers at HOST:PORT only if this machine has the token (RAY_AUTH_TOKEN) and RAY_AUTH_MODE=token is set."
         ) from None
 
 
