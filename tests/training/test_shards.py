@@ -18,6 +18,7 @@ from interplay.training.tries import lay
 SCRIPT = Path(__file__).parent / "ranks.py"
 # fp32 sums over ranks, micro-batches and minibatches are added in another order.
 CLOSE = 1e-5
+MOST = ["full", "tied", "recompute", "adapters", "uneven", "empty"]
 
 
 def run_ranks(size: int, store: Path, *cases: str) -> list[dict[str, Any]]:
@@ -51,8 +52,8 @@ def check(found: list[dict[str, Any]], cases: list[str]) -> None:
     [
         (1, ["full", "kept", "kept_recompute", "kept_adapters"]),
         (2, list(CASES)),
-        (3, list(CASES)),
-        (4, list(CASES)),
+        (3, [*MOST, "kept"]),
+        (4, MOST),
     ],
 )
 def test_any_number_of_ranks_gives_what_one_gives(tmp_path: Path, size: int, cases: list[str]) -> None:
