@@ -145,6 +145,16 @@ def test_engines_apart_play_the_snapshot_that_is_seated_and_not_one_that_was_rel
     assert {"player@start", "player@2"} <= seated  # one of them was released before the other was seated
 
 
+def test_a_reference_is_loaded_by_the_learner_alone(tmp_path: Path) -> None:
+    """With full weights it is a whole model, which every worker and every engine would need memory for."""
+    trainer = make(tmp_path, {**DATA, "matchups": []}, "algorithm.kl=0.1", "cluster.engines=1")
+    trainer.make_fleet = Watched
+    trainer.train()
+    trainer.close()
+    assert isinstance(trainer.fleet, Watched) and {str(who) for who in trainer.snapshots.seated} == {"player@start"}
+    assert [handle.made.snapshots for handle in (*trainer.fleet.workers, *trainer.fleet.engines.actors)] == [set()] * 2
+
+
 # A frozen policy compares the episodes of a task, marks them, and compares each with an episode of the start.
 JUDGES = {
     "group": {"kind": "pairwise", "who": "critic", "against": "group"},

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from interplay.engines.census import census
 from interplay.errors import EngineLost
 from interplay.rollout.judging import JudgedGroup
 from interplay.rollout.runner import Seated
+from interplay.training.feed import snapshots_in
 from interplay.training.state import RunState
 from interplay.training.tally import update_cost
 from interplay.types import Episode, Sample, Snapshot, Task
@@ -41,7 +42,8 @@ class RolloutFleet:
         self.ray = connect(self.section)
         self.staleness = state.plan.recipe.stream.max_staleness
         self._weights: Any = None  # the newest weights, in Ray's object store
-        self._seated: dict[tuple[str, int], Mapping[Snapshot, str]] = {}
+        self._seated: dict[tuple[str, int], frozenset[Snapshot]] = {}  # the snapshots that each actor has loaded
+        self._seating: dict[tuple[str, int], asyncio.Lock] = {}
         self._jobs: list[_Sent] = []
         self._sent = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,9 +95,9 @@ class RolloutFleet:
 
     async def _welcome_engine(self, index: int) -> None:
         """Give a new engine the newest weights and the snapshots that play; then tell the workers about it."""
-        self._seated.pop((self.engines.what, index), None)
+        playing = self._seated.pop((self.engines.what, index), frozenset())
         await self._welcome_sampler(index)
-        await self._seat(self.engines, index, self.engines.actors[index])
+        await self._seat(self.engines, index, playing & self.state.snapshots.seated, self.engines.actors[index])
         for worker in range(len(self.workers)):
             await self._done(self.crew, worker, self._tell_engines)
 
@@ -147,13 +149,24 @@ class RolloutFleet:
             self._engine_idle[index] = max(0.0, 1.0 - (computed - before) / max(now - then, 1e-9))
         self._computed[index] = (now, computed)
 
-    async def _seat(self, crew: Crew, index: int, actor: Any) -> None:
-        """If the snapshots that play have changed, make a worker or an engine load the present ones."""
+    async def _seat(self, crew: Crew, index: int, needed: Collection[Snapshot], actor: Any) -> None:
+        """Make a worker or an engine load the snapshots that it needs, and release those that no longer play. The
+        references of an algorithm are not loaded, because only the learner needs them."""
         snapshots, key = self.state.snapshots, (crew.what, index)
-        wanted = {who: str((snapshots.folder / str(who)).resolve()) for who in snapshots.seated}
-        if self._seated.get(key, {}) != wanted:
-            await self._limited(actor.seat.remote(wanted))
-            self._seated[key] = wanted
+        async with self._seating.setdefault(key, asyncio.Lock()):
+            there = self._seated.get(key, frozenset())
+            wanted = (there & snapshots.seated).union(needed)
+            if wanted != there:
+                await self._limited(actor.seat.remote({w: str((snapshots.folder / str(w)).resolve()) for w in wanted}))
+                self._seated[key] = wanted
+
+    def _needed(self, jobs: Sequence[WorkerJob]) -> set[Snapshot]:
+        """The snapshots that play or judge in these jobs."""
+        judged = [job.episodes for job in jobs if isinstance(job, JudgeJob)]
+        seats = [job.seats for job in jobs if isinstance(job, EpisodeJob)] + [
+            e.seats for group in judged for e in group
+        ]
+        return {who for each in seats for who in snapshots_in(each)} | (self.state.plan.starts if judged else set())
 
     def metrics(self) -> dict[str, float]:
         """Workers and engines that were lost so far; what the last update cost; and for each worker, the share of the
@@ -221,11 +234,13 @@ class RolloutFleet:
         """Do jobs on a worker. Those that lost their engines are done again with new engines, at most `left` times;
         after that their episodes have an error."""
 
+        needed = self._needed(jobs)
+
         async def once(worker: Any) -> list[WorkerResult]:
             with self._busy.at_work(index):
                 for engine in range(len(self.engines.actors)):
-                    await self._done(self.engines, engine, partial(self._seat, self.engines, engine))
-                await self._seat(self.crew, index, worker)
+                    await self._done(self.engines, engine, partial(self._seat, self.engines, engine, needed))
+                await self._seat(self.crew, index, needed, worker)
                 return await self._watched(worker, asyncio.ensure_future(worker.work.remote(list(jobs))))
 
         found = await self._done(self.crew, index, once)
