@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from runs import make, rows
 
 from interplay.distributed import cluster, engine_actor
 from interplay.distributed.cluster import RolloutFleet
+from interplay.engines import vllm
+from interplay.engines.local import LocalEngine
 from interplay.errors import GuardError
 from interplay.rollout.judging import JudgedGroup
 from interplay.rollout.records import read
@@ -38,14 +41,15 @@ class ActorDied(Exception):
 class Handle:
     """An actor. A dead one fails every call, and one that hangs answers none until it is dead."""
 
-    def __init__(self, made: Any) -> None:
+    def __init__(self, made: Any, starts_in: float) -> None:
         self.made, self.dead, self.hangs = made, False, False
+        self.begins = time.monotonic() + starts_in
 
     def __getattr__(self, name: str) -> Any:
         return SimpleNamespace(remote=lambda *given: asyncio.ensure_future(self._call(name, *given)))
 
     async def _call(self, name: str, *given: Any) -> Any:
-        while self.hangs and not self.dead:
+        while (self.hangs or time.monotonic() < self.begins) and not self.dead:
             await asyncio.sleep(0.01)
         if self.dead:
             raise ActorDied("killed")
@@ -62,8 +66,11 @@ class FakeRay:
         RayActorError=ActorDied, RayTaskError=KeyError, ObjectStoreFullError=MemoryError, OutOfDiskError=OSError
     )
 
+    starts_in = 0.0  # seconds until a new actor gives its first answer
+
     def remote(self, kind: Any) -> Any:
-        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *given: Handle(kind(*given))))
+        made = lambda *given: Handle(kind(*given), self.starts_in)  # noqa: E731
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=made))
 
     def put(self, what: Any) -> Any:
         return copy.deepcopy(what)  # as Ray's object store holds what it was given at that moment
@@ -229,6 +236,26 @@ def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path, caplog
     assert fleet.crew.lost == 1
     assert "rollout worker 0 was lost (no answer within 0.2 s (cluster.worker_timeout))" in caplog.text
     assert 0.2 <= fleet.waited < 10.0
+
+
+@pytest.mark.slow
+def test_an_engine_that_starts_a_server_has_the_time_that_a_server_has(
+    tmp_path: Path, ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers nothing while its server starts, which may take longer than any answer later. One is lost and starts
+    again."""
+    monkeypatch.setattr(vllm, "open_engine", lambda model, section, ranks, cpu: LocalEngine(model))
+    ray.starts_in = 4.0
+
+    class Losing(Watched):
+        async def sync(self) -> None:
+            await super().sync()
+            if self.updates == 2:
+                self.engines.actors[0].dead = True
+
+    limits = ("cluster.worker_timeout=3", "engine.start_timeout=60")
+    fleet = play(tmp_path, Losing, "engine.kind=vllm", "cluster.engines=1", *limits)
+    assert (fleet.engines.lost, fleet.crew.lost) == (1, 0)
 
 
 def test_a_signal_during_an_update_ends_the_run_with_a_checkpoint(tmp_path: Path) -> None:

@@ -90,12 +90,14 @@ class RolloutFleet:
 
     async def _welcome_worker(self, index: int) -> None:
         self._seated.pop((self.crew.what, index), None)
+        await self._has_started(self.workers[index])
         if self.samplers is self.crew:
             await self._welcome_sampler(index)
 
     async def _welcome_engine(self, index: int) -> None:
         """Give a new engine the newest weights and the snapshots that play; then tell the workers about it."""
         playing = self._seated.pop((self.engines.what, index), frozenset())
+        await self._has_started(self.engines.actors[index])
         await self._welcome_sampler(index)
         await self._seat(self.engines, index, playing & self.state.snapshots.seated, self.engines.actors[index])
         for worker in range(len(self.workers)):
@@ -115,7 +117,7 @@ class RolloutFleet:
         """Send the newest weights to everyone who samples, and wait until all have loaded them."""
         everyone = range(len(self.samplers.actors))
         if self._weights is None:  # the time in which they start is not that of an update
-            await asyncio.gather(*(self._done(self.samplers, i, self._is_alive) for i in everyone))
+            await asyncio.gather(*(self._done(self.samplers, i, self._has_started) for i in everyone))
         began, newest = time.perf_counter(), self._newest()
         self._weights = stored(self.ray, "the new weights", newest)
         await asyncio.gather(*(self._done(self.samplers, i, partial(self._load, i)) for i in everyone))
@@ -273,11 +275,21 @@ class RolloutFleet:
     async def _is_alive(self, actor: Any) -> None:
         await self._limited(actor.pid.remote())
 
+    async def _has_started(self, actor: Any) -> None:
+        """Wait until a new actor answers. An engine that starts a vLLM server has the time that such a server has."""
+        engine, limit, option = self.state.plan.recipe.engine, self.section.worker_timeout, "cluster.worker_timeout"
+        if engine.kind == "vllm" and engine.start_timeout > limit:
+            limit, option = engine.start_timeout, "engine.start_timeout"
+        await self._within(limit, option, actor.pid.remote())
+
     async def _limited(self, call: Awaitable[T]) -> T:
-        asked, limit = asyncio.ensure_future(call), self.section.worker_timeout
+        return await self._within(self.section.worker_timeout, "cluster.worker_timeout", call)
+
+    async def _within(self, limit: float, option: str, call: Awaitable[T]) -> T:
+        asked = asyncio.ensure_future(call)
         if not (await asyncio.wait({asked}, timeout=limit))[0]:
             asked.cancel()
-            raise TimeoutError(f"no answer within {limit:g} s (cluster.worker_timeout)")
+            raise TimeoutError(f"no answer within {limit:g} s ({option})")
         return asked.result()
 
     def close(self) -> None:
