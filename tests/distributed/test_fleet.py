@@ -18,6 +18,7 @@ from runs import make, rows
 
 from interplay.distributed import cluster, engine_actor
 from interplay.distributed.cluster import RolloutFleet
+from interplay.distributed.crew import Crew
 from interplay.engines import vllm
 from interplay.engines.local import LocalEngine
 from interplay.errors import GuardError
@@ -242,8 +243,8 @@ def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path, caplog
 def test_an_engine_that_starts_a_server_has_the_time_that_a_server_has(
     tmp_path: Path, ray: FakeRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers nothing while its server starts, which may take longer than any answer later. One is lost and starts
-    again."""
+    """It answers nothing while its server starts, which may take longer than any answer later. It is lost once and
+    starts again."""
     monkeypatch.setattr(vllm, "open_engine", lambda model, section, ranks, cpu: LocalEngine(model))
     ray.starts_in = 4.0
 
@@ -314,3 +315,25 @@ def test_an_actor_that_is_always_lost_ends_the_run_with_a_sentence(tmp_path: Pat
     with pytest.raises(Exception, match=r"rollout worker 0 was lost 2 times \(cluster.restarts\)"):
         asyncio.run(tried())
     trainer.close()
+
+
+def test_a_new_actor_is_asked_nothing_before_it_was_welcomed(ray: FakeRay) -> None:
+    """It may need long to start. Somebody else who asks it meanwhile must not take it for lost."""
+    ready: list[object] = []
+
+    async def welcome(index: int) -> None:
+        await asyncio.sleep(0.05)
+        ready.append(crew.actors[index])
+
+    async def ask(actor: Any) -> str:
+        if actor not in ready:
+            raise TimeoutError
+        return "here"
+
+    async def both() -> list[str]:
+        first = asyncio.ensure_future(crew.do(0, ask, restarts=1))
+        await asyncio.sleep(0.01)  # the actor is being replaced now
+        return await asyncio.gather(first, crew.do(0, ask, restarts=1))
+
+    crew = Crew(ray, "engine", 1, lambda: Handle(None, 0.0), welcome)
+    assert asyncio.run(both()) == ["here", "here"] and crew.lost == 1
