@@ -12,7 +12,8 @@ worker runs one tool at a time.
 `validate` feeds the simulation with what the run with one worker measured: the tokens and tool times of every episode
 (from its records), the time of an engine step (measured apart, with 1 and with 32 replies at once), and the learner's
 and the update's time of a step. The same recorded episodes are simulated with 1, 2 and 4 workers and compared with real
-runs. With `--json PATH` a call that was interrupted is continued by the same call.
+runs. With `--json PATH` a call that was interrupted is continued by the same call. It fails if a step differs by more
+than 15%.
 
 `sweep` only simulates; none of these runs take place. Its engine and learner are those of docs/benchmarks.md (0.5B on
 an H200); everything else is named above its tables.
@@ -54,6 +55,7 @@ from interplay.training.run_folder import STREAM  # noqa: E402
 from interplay.training.trainer import Observer, Trainer  # noqa: E402
 
 TASKS, GROUP, SKIP = 8, 4, 1
+ALLOWED = 0.15  # by which the simulated time of a step may differ from the real one
 ROWS = [
     (workers, staleness) for staleness in (0, 1) for workers in (1, 2, 4)
 ]  # of `validate`; the first one is measured
@@ -263,10 +265,14 @@ def show_validation(measured: Measured, found: Sequence[Mapping[str, float]], st
     )
     print(f"{os.cpu_count()} cores; one run a row, means over {steps} steps; the load average is that after the row")
     print("\n| workers | max_staleness | real, s a step | simulated | difference | load |\n|---|---|---|---|---|---|")
-    for row in found:
-        gap = row["simulated"] / row["real"] - 1
+    gaps = [row["simulated"] / row["real"] - 1 for row in found]
+    for row, gap in zip(found, gaps, strict=True):
         cells = f"{row['workers']:g} | {row['staleness']:g} | {row['real']:.3f} | {row['simulated']:.3f}"
         print(f"| {cells} | {gap:+.1%} | {row['load']:.1f} |")
+    worst = max(gaps, key=abs)
+    print(f"\nThe largest difference is {worst:+.1%}; at most {ALLOWED:.0%} is allowed.", flush=True)
+    if abs(worst) > ALLOWED:
+        raise SystemExit(1)
 
 
 # -- the simulation alone ---------------------------------------------------------------------------------------------

@@ -16,6 +16,10 @@ recipe=$1
 run=$2
 port=6379
 export RAY_USAGE_STATS_ENABLED=0
+# All parts of the cluster must know the same token. This one is made for the job, so that nobody else can use its Ray.
+export RAY_AUTH_MODE=token
+RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export RAY_AUTH_TOKEN
 # Weights travel through this folder, which all machines must see.
 export TMPDIR=${SHARED_TMPDIR:-$PWD/tmp}
 mkdir -p "$TMPDIR"

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -102,3 +103,23 @@ def test_a_validation_that_was_interrupted_goes_on_with_what_it_had_measured(
     assert second["measured"]["learn"] == 0.5 and second["runs"][2]["simulated"] > 0
     with pytest.raises(SystemExit, match="another --mean or --steps"):
         validate(argparse.Namespace(mean=0.1, steps=2, json=str(kept)))
+
+
+@pytest.mark.parametrize(("simulated", "told"), [(1.1, "+10.0%"), (0.8, "-20.0%")])
+def test_a_simulation_that_differs_too_much_from_real_runs_is_not_valid(
+    load_script: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    simulated: float,
+    told: str,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    script = load_script("benchmarks/cluster.py")
+    rows = [
+        {"workers": 1, "staleness": 0, "real": 2.0, "simulated": 2.02, "load": 0.1},
+        {"workers": 2, "staleness": 0, "real": 1.0, "simulated": simulated, "load": 0.1},
+    ]
+    measured = script.Measured({}, 0.01, 0.0, 0.5, 0.1)
+    with pytest.raises(SystemExit) if abs(simulated - 1) > 0.15 else nullcontext():
+        script.show_validation(measured, rows, 2)
+    assert f"The largest difference is {told}; at most 15% is allowed." in capsys.readouterr().out

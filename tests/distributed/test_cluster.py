@@ -183,6 +183,10 @@ def test_only_the_process_of_the_run_writes_the_run_folder(
         (("device=cuda", "cluster.engines=1"), "device is 'cuda', but cluster.engine_gpus is 0"),
         (("cluster.engines=2", "engine={kind='vllm', url='http://h:1'}"), "engine.url names one server"),
         (("cluster.engines=2", "cluster.rollout_workers=0"), "they sample for rollout workers"),
+        (
+            ("cluster.address=auto", "cluster.rollout_workers=0"),
+            "cluster.address is 'auto', but nothing would run there",
+        ),
     ],
 )
 def test_what_rollout_workers_cannot_do_is_refused(overrides: tuple[str, ...], sentence: str) -> None:

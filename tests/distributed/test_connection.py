@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import signal
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from interplay.config import ClusterSection
 from interplay.distributed import connection
+from interplay.errors import ConfigError
 from interplay.training.interrupt import Interrupt
 
 
 class Taking:
     """Like Ray, it sets a handler of SIGTERM when it connects."""
+
+    exceptions = SimpleNamespace()
 
     def is_initialized(self) -> bool:
         return False
@@ -35,3 +38,22 @@ def test_a_run_that_connects_to_ray_still_hears_sigterm(monkeypatch: pytest.Monk
         connection.connect(ClusterSection(address="auto"))
         signal.raise_signal(signal.SIGTERM)
     assert interrupt.asked
+
+
+class Refused(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize("error", [ConnectionError("no answer"), Refused("the token is wrong\nand more")])
+def test_a_cluster_that_does_not_answer_or_wants_another_token_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    class Silent(Taking):
+        exceptions = SimpleNamespace(AuthenticationError=Refused)
+
+        def init(self, **given: Any) -> None:
+            raise error
+
+    monkeypatch.setattr(connection, "package", Silent)
+    with pytest.raises(ConfigError, match=r"no Ray cluster answers \((no answer|the token is wrong)\).*RAY_AUTH_MODE"):
+        connection.connect(ClusterSection(address="host:6379"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import signal
@@ -21,12 +20,11 @@ from vllm_fake import fake_vllm
 
 from interplay.cli.session import Session
 from interplay.config import parse
-from interplay.distributed.cluster import RolloutFleet
+from interplay.distributed import cluster
 from interplay.distributed.engine_actor import EngineActor
 from interplay.distributed.holder import NewWeights
 from interplay.distributed.rank_actors import RankActors
 from interplay.engines.engine import Request, Sampling
-from interplay.errors import ResourceError
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.training.sharded import ShardedLearner
@@ -163,15 +161,44 @@ def test_a_full_object_store_loses_nothing(tmp_path: Path, nodes: Any) -> None:
     assert [int(ray.get(ref)[0]) for ref in held] == list(range(6))
 
 
-def test_weights_that_do_not_fit_anywhere_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray")
+# A cluster of its own, whose store has room for two of the objects, and whose disk counts as full from the beginning.
+FULL = """
+import numpy, os
+os.environ["RAY_local_fs_capacity_threshold"] = "0"
+from interplay.distributed.connection import package, stored
+ray = package()
+ray.init(address="local", num_cpus=1, object_store_memory=80 * 2**20, include_dashboard=False, log_to_driver=False)
+held = [stored(ray, "the new weights", numpy.zeros(30 * 2**20, numpy.uint8)) for _ in range(8)]
+"""
 
-    def full(_: object) -> None:
-        raise ray.exceptions.ObjectStoreFullError("no room")
 
-    fleet = object.__new__(RolloutFleet)
-    fleet.ray = ray
-    monkeypatch.setattr(ray, "put", full)
-    monkeypatch.setattr(RolloutFleet, "_newest", lambda _: {})
-    with pytest.raises(ResourceError, match=r"do not fit into Ray's object store.*object-store-memory"):
-        asyncio.run(fleet.sync())
+@pytest.mark.slow
+def test_weights_that_fit_neither_into_the_store_nor_on_the_disk_are_a_sentence() -> None:
+    pytest.importorskip("ray")
+    made = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, timeout=300)
+    expected = (
+        "ResourceError: the new weights do not fit into Ray's object store (Local disk is full); expected a larger"
+    )
+    assert made.returncode == 1 and expected in made.stderr
+
+
+@pytest.mark.slow
+def test_a_worker_and_an_engine_that_hang_while_they_play_are_replaced(
+    tmp_path: Path, nodes: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker is stopped before the second step is played, the engine before the third. Neither has ended, so that
+    only the question whether they are there finds it."""
+    monkeypatch.setattr(cluster, "_LOOK_EVERY", 1.0)
+
+    class Stopping(Hurried):
+        async def sync(self) -> None:
+            await super().sync()
+            if who := {2: self.workers, 3: self.engines.actors}.get(self.updates):
+                os.kill(await who[0].pid.remote(), signal.SIGSTOP)
+                self.hurry(5.0)
+
+    fleet = play(tmp_path, ONE_WORKER, "cluster.engines=1", fleet=Stopping)
+    assert (fleet.crew.lost, fleet.engines.lost) == (1, 1)
+    for who in ("rollout worker 0", "engine 0"):
+        assert f"{who} was lost (no answer within 5 s (cluster.worker_timeout))" in caplog.text
+    assert_nothing_lost(tmp_path)

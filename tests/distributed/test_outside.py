@@ -1,4 +1,5 @@
-"""Programs that a model wrote, and programs that ask models, run where an episode is played: on a rollout worker."""
+"""Programs that a model wrote, programs that ask models, and judges run where episodes are played: on a rollout
+worker."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from runs import rows
 
 from interplay.envs.programs.process import ProcessRun
 from interplay.execution.sandbox import Sandbox
+from interplay.rollout.arbiters import PolicyArbiter
 from interplay.rollout.records import read
 
 TEAMS = Path(__file__).parents[1] / "envs" / "programs" / "teams"
@@ -70,3 +72,27 @@ def test_an_outside_program_runs_on_a_worker_and_asks_its_policies(
         assert turn.policy == "player" and turn.last.action
         result = {"said": turn.text}
         assert [(r.name, r.value) for r in record.episode.rewards] == [("score", float(len(str(result))))]
+
+
+@pytest.mark.slow
+def test_a_judge_that_is_a_policy_is_asked_on_a_worker(
+    tmp_path: Path, nodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It compares the two episodes of each task, in both orders. What one earns, the other loses."""
+    monkeypatch.setattr(PolicyArbiter, "_ask", forbidden)
+    policies = {**SHORT["policies"], "critic": {"base": "tiny-16x2", "trainable": False}}
+    judges = {"taste": {"kind": "pairwise", "who": "critic", "against": "group"}}
+    rest = {"seats": "player", "eval": {"opponents": []}, "sampling": {"max_tokens": 2, "legal": True}}
+    play(tmp_path, {**SHORT, "env": RECIPE["env"], "policies": policies, "judges": judges, **rest})
+    (row,) = rows(tmp_path)
+    assert (row["episodes"], row["episodes_failed"], row["judge/taste/coverage"]) == (4, 0, 1.0)
+    earned: dict[str, list[float]] = {}
+    for record in read(tmp_path / "episodes.jsonl"):
+        episode = record.episode
+        earned.setdefault(episode.task.id, []).extend(
+            r.value for r in episode.rewards if r.name == "taste" and r.role == "X" and r.value is not None
+        )
+        assert all(turn.policy == "critic" for turn in episode.judged)
+    assert [len(both) for both in earned.values()] == [2, 2]
+    assert all(sum(both) == pytest.approx(0) for both in earned.values())
+    assert row["judge_tokens"] > 0

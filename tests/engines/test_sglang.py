@@ -6,6 +6,7 @@ the last test then has SGLang's own request classes read what the engine sends."
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import os
 import subprocess
@@ -30,6 +31,7 @@ from interplay.errors import ConfigError, EngineError, EngineLost, GuardError
 from interplay.models.adapter import Adapter
 from interplay.models.load import Loaded, load
 from interplay.models.locate import locate
+from interplay.models.lora import load_adapter
 from interplay.rollout.resolve import resolve
 from interplay.types import Completion, Stop
 
@@ -164,20 +166,36 @@ def test_settings_that_do_not_fit_sglang_are_refused() -> None:
 
 @dataclass
 class SglangWithWeights(FakeSglang):
-    """Computes its replies with a model. If `lost`, it confirms an update and keeps the weights that it has."""
+    """Computes its replies with a model. `failure` is something that a server can do wrong although it confirms that it
+    was done."""
 
     folder: str = ""
-    lost: bool = False
+    failure: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    adapters: dict[str, Any] = field(default_factory=dict)  # a model that the adapter was added to, by its name
 
     def __post_init__(self) -> None:
         self.model = AutoModelForCausalLM.from_pretrained(self.folder)
 
     def did(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        if path == "/update_weights_from_disk" and not self.lost:
-            with self.lock:
-                self.model = AutoModelForCausalLM.from_pretrained(body["model_path"])
+        with self.lock:
+            if path == "/update_weights_from_disk" and self.failure != "weights not loaded":
+                new = AutoModelForCausalLM.from_pretrained(body["model_path"])
+                if self.failure == "output layer left old":
+                    new.lm_head = self.model.lm_head
+                self.model = new
+            if path == "/load_lora_adapter":
+                kept = list(self.adapters.values())[:1] if self.failure == "adapter not delivered" else []
+                self.adapters[body["lora_name"]] = kept[0] if kept else self.merged(Path(body["lora_path"]))
         return super().did(path, body)
+
+    @torch.no_grad()
+    def merged(self, folder: Path) -> Any:
+        adapter, model = load_adapter(folder), copy.deepcopy(self.model)
+        scale = adapter.scale**2 if self.failure == "alpha applied twice" else adapter.scale
+        for name, (down, up) in adapter.weights.items():
+            model.get_submodule(name).weight += scale * up @ down
+        return model
 
     @torch.no_grad()
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -185,10 +203,11 @@ class SglangWithWeights(FakeSglang):
         dice = torch.Generator().manual_seed(settings.get("sampling_seed", 0) % 2**63)
         reply: list[list[Any]] = []
         with self.lock:
-            known = self.model(torch.tensor([asked])).logits[0].log_softmax(-1)
+            model = self.adapters[body["lora_path"]] if body.get("lora_path") else self.model
+            known = model(torch.tensor([asked])).logits[0].log_softmax(-1)
             while len(reply) < settings["max_new_tokens"]:
                 ids = [*asked, *(token for _, token, _ in reply)]
-                logits = self.model(torch.tensor([ids])).logits[0, -1] / settings["temperature"]
+                logits = model(torch.tensor([ids])).logits[0, -1] / settings["temperature"]
                 token = int(torch.multinomial(logits.softmax(-1), 1, generator=dice))
                 reply.append([float(logits.log_softmax(-1)[token]), token, None])
                 if token in settings.get("stop_token_ids", ()):
@@ -219,17 +238,28 @@ RUN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_the_probe_finds_an_update_that_the_server_confirmed_and_did_not_load(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+@pytest.mark.parametrize(
+    ("adapted", "failure"),
+    [
+        (False, ""),
+        (False, "weights not loaded"),
+        (False, "output layer left old"),
+        (True, ""),
+        (True, "adapter not delivered"),
+        (True, "alpha applied twice"),
+    ],
+)
+def test_the_probe_finds_what_a_server_did_wrong_although_it_confirmed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapted: bool, failure: str
 ) -> None:
     """A run with a server that computes with real weights, of which only the protocol is SGLang's."""
     monkeypatch.syspath_prepend(str(TEAMS))
-    made = SglangWithWeights(paths=PATHS, context=256, folder=str(locate("tiny-16x1", 0)), lost=lost)
+    made = SglangWithWeights(paths=PATHS, context=256, folder=str(locate("tiny-16x1", 0)), failure=failure)
+    how = ("policies.player.adapter={rank=2, alpha=8.0}",) if adapted else ()
     with serving(made) as fake:
-        trainer = make(tmp_path, RUN, f"engine={{kind='sglang', url='{fake.url}', concurrency=4}}")
+        trainer = make(tmp_path, RUN, f"engine={{kind='sglang', url='{fake.url}', concurrency=4}}", *how)
         try:
-            if lost:
+            if failure:
                 with pytest.raises(GuardError, match="The engine does not use the weights that were trained"):
                     trainer.train()
             else:

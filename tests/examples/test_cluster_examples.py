@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -48,13 +49,14 @@ def test_the_kubernetes_manifest_has_room_for_its_recipe() -> None:
 @pytest.mark.parametrize("code", [0, 75])
 def test_the_slurm_job_starts_ray_everywhere_and_requeues_itself_after_a_checkpoint(tmp_path: Path, code: int) -> None:
     """With stand-ins for Slurm, Ray and the run."""
-    tools, told = tmp_path / "tools", tmp_path / "told"
+    tools, told, tokens = tmp_path / "tools", tmp_path / "told", tmp_path / "tokens"
     tools.mkdir()
+    token = f'echo "$RAY_AUTH_MODE $RAY_AUTH_TOKEN" >> {tokens}'
     commands = {
         "scontrol": f'echo "scontrol $@" >> {told}\n[ "$1" = show ] && printf "node1\\nnode2\\n"',
-        "srun": f'echo "srun $CUDA_VISIBLE_DEVICES $@" >> {told}',
+        "srun": f'{token}\necho "srun $CUDA_VISIBLE_DEVICES $@" >> {told}',
         "ray": f'echo "ray $@" >> {told}',
-        "interplay": f'echo "interplay $@" >> {told}\nexit {code}',
+        "interplay": f'{token}\necho "interplay $@" >> {told}\nexit {code}',
     }
     for name, text in commands.items():
         (tools / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -74,3 +76,5 @@ def test_the_slurm_job_starts_ray_everywhere_and_requeues_itself_after_a_checkpo
     assert any(line.startswith("srun  --nodes=1 ") and "ray start --address=node1:6379" in line for line in lines)
     assert "interplay train recipe.toml --run run --resume cluster.address=node1:6379" in lines
     assert ("scontrol requeue 17" in lines) == (code == 75)
+    known = tokens.read_text().splitlines()  # both parts of Ray and the run know the token of the job
+    assert len(known) == 3 and len(set(known)) == 1 and re.fullmatch("token [0-9a-f]{64}", known[0])

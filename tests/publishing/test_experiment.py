@@ -252,6 +252,12 @@ def test_work_goes_seed_by_seed_and_arenas_come_first(tmp_path: Path) -> None:
     assert order[:6] == [*first, ("b", "seed-0", None)] and order[6][2] == 1 and len(order) == 12
 
 
+def test_a_study_does_not_ignore_a_cluster_that_an_arm_asks_for(tmp_path: Path) -> None:
+    path = small_study(tmp_path, {"fixed": [], "many": ["cluster.rollout_workers=2"]}, [0])
+    with pytest.raises(ConfigError, match="arm 'many' of study 'small' uses a Ray cluster"):
+        Study.read(path)
+
+
 def test_a_mistake_in_any_arm_is_refused_before_the_first_run(tmp_path: Path) -> None:
     path = small_study(tmp_path, {"fixed": [], "wrong": ["train.stps=3"]}, [0])
     with pytest.raises(ConfigError, match="arm 'wrong' of study 'small': unknown key 'stps'"):

@@ -2,8 +2,8 @@
 
     python ranks.py RANK SIZE STORE CASE…
 
-`STORE` is a file through which the ranks find each other. A case is a name of `CASES`, or a folder from which
-training is continued. The first rank prints one line of JSON for each case.
+`STORE` is a file through which the ranks find each other. A case is a name of `CASES`, or
+NAME:FOLDER, where FOLDER is one from which training is continued. The first rank prints one line of JSON for each case.
 """
 
 from __future__ import annotations
@@ -159,20 +159,33 @@ def compared(name: str) -> dict[str, Any]:
     }
 
 
-def resumed(folder: Path) -> dict[str, Any]:
+def restore(learners: list[LocalLearner], folder: Path) -> None:
+    """Load what `resumed` has saved in `folder`. Adapters are saved with the state of their learners."""
+    if learners[0].adapter is None:
+        read_weights(learners[0].model, folder)
+    for learner in learners:
+        saved = torch.load(folder / f"{learner.name}.pt", weights_only=True)
+        if learner.adapter is not None:
+            learner.adapter.overwrite(replace(learner.adapter, weights=saved["adapter"]))
+        learner.load_state_dict(saved["state"])
+
+
+def resumed(name: str, folder: Path) -> dict[str, Any]:
     """Continue from what `folder` holds, if anything, with one more step, and save there."""
-    (learner,) = learners_of(CASES["full"], True)
-    saved = folder / "saved.pt"
-    if saved.exists():
-        read_weights(learner.model, folder)
-        learner.load_state_dict(torch.load(saved, weights_only=True))
-    trained(CASES["full"], [learner])
-    dist.barrier()  # nobody reads the file any more
-    write_weights(learner.model, folder, bucket=40_000)
-    state = learner.state_dict()
-    if dist.get_rank() == 0:
-        torch.save(state, saved)
-    return {"case": "resume", "steps": learner.steps}
+    learners = learners_of(CASES[name], True)
+    if folder.exists():
+        restore(learners, folder)
+    trained(CASES[name], learners)
+    dist.barrier()  # nobody reads the files any more
+    folder.mkdir(exist_ok=True)
+    if learners[0].adapter is None:
+        write_weights(learners[0].model, folder, bucket=40_000)
+    for learner in learners:
+        adapter = {} if learner.adapter is None else learner.adapter.detached().weights
+        saved = {"state": learner.state_dict(), "adapter": adapter}
+        if dist.get_rank() == 0:
+            torch.save(saved, folder / f"{learner.name}.pt")
+    return {"case": "resume", "steps": [learner.steps for learner in learners]}
 
 
 def main() -> None:
@@ -182,7 +195,8 @@ def main() -> None:
     locate("tiny", 0)  # transformers writes nothing on other ranks than the first
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=int(rank), world_size=int(size))
     for case in cases:
-        line = compared(case) if case in CASES else resumed(Path(case))
+        name, _, folder = case.partition(":")
+        line = resumed(name, Path(folder)) if folder else compared(name)
         if dist.get_rank() == 0:
             print(json.dumps(line), flush=True)
     dist.barrier()  # nobody waits for this process any more

@@ -53,12 +53,15 @@ def _connect(ray: Any, section: ClusterSection, models: int) -> None:
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
         _started_here = True
         return
+    # Raised if the cluster wants a token that is not that of this machine; older versions of Ray know no tokens.
+    refused = getattr(ray.exceptions, "AuthenticationError", ConnectionError)
     try:
         ray.init(address=section.address, **quiet)
-    except ConnectionError as error:
+    except (ConnectionError, refused) as error:
         raise ConfigError(
-            f"cluster.address is '{section.address}', but no Ray cluster answers there ({error}); expected 'local', "
-            "'auto' on a node of a cluster, or ray://HOST:10001."
+            f"cluster.address is '{section.address}', but no Ray cluster answers there ({first_line(error)}); expected "
+            "'local', 'auto' on a node of a cluster, HOST:PORT or ray://HOST:10001. A cluster that wants a token "
+            "answers at HOST:PORT only if this machine has the token (RAY_AUTH_TOKEN) and RAY_AUTH_MODE=token is set."
         ) from None
 
 

@@ -29,9 +29,11 @@ class Crew:
 
     async def do(self, index: int, work: Callable[[Any], Awaitable[T]], restarts: int) -> T:
         """Do `work` with an actor. If the actor is lost, start a new one and do the work again, at most `restarts`
-        times."""
+        times. A new one is not asked anything before it was welcomed: it may need long to start, and somebody who asks
+        it meanwhile would take it for lost."""
         for left in reversed(range(restarts + 1)):
-            actor = self.actors[index]
+            async with self._repair(index):
+                actor = self.actors[index]
             try:
                 return await work(actor)
             except self._lost as error:
@@ -45,9 +47,13 @@ class Crew:
                 raise error.cause from None
         raise AssertionError  # the loop returns or raises
 
+    def _repair(self, index: int) -> asyncio.Lock:
+        """The lock that is held while an actor is replaced."""
+        return self._repairing.setdefault(index, asyncio.Lock())
+
     async def _replace(self, index: int, actor: Any, error: Exception) -> None:
         """Start a new actor in place of `actor`, unless it was already replaced."""
-        async with self._repairing.setdefault(index, asyncio.Lock()):
+        async with self._repair(index):
             if self.actors[index] is not actor:
                 return
             log.warning("%s %d was lost (%s); another one takes its place", self.what, index, first_line(error))

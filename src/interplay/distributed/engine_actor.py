@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from interplay.distributed.connection import first_line, package
 from interplay.distributed.holder import NewWeights, PolicyHolder
 from interplay.engines.census import census
 from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request
-from interplay.errors import EngineError, EngineLost
+from interplay.errors import EngineLost
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.types import Completion, MediaSpan, Sample, seed_of
@@ -44,6 +44,17 @@ class EngineActor(PolicyHolder):
     async def generate(self, policy: str, request: Request) -> Completion:
         with _ends_without_engine():
             return await self.team.members[policy].engine.generate(request)
+
+    async def score_replies(
+        self,
+        policy: str,
+        ids: tuple[int, ...],
+        replies: Sequence[tuple[int, ...]],
+        adapter: str | None,
+        media: tuple[MediaSpan, ...],
+    ) -> list[tuple[float, ...]]:
+        with _ends_without_engine():
+            return await self.team.members[policy].engine.score(ids, replies, adapter, media)
 
     async def update(self, weights: Mapping[str, NewWeights]) -> tuple[float, float]:
         with _ends_without_engine():
@@ -88,20 +99,23 @@ class ActorEngine:
     async def generate(self, request: Request) -> Completion:
         self._running += 1
         try:
-            found = await census().elsewhere(self._asked(request))
+            found: Completion = await self._asked(request.key[1:2], lambda a: a.generate.remote(self.policy, request))
         finally:
             self._running -= 1
         self._sampled += len(found.tokens)
         return found
 
-    async def _asked(self, request: Request) -> Completion:
+    async def _asked(self, key: tuple[object, ...], ask: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Ask one of the actors. Equal keys ask the same one, unless it is lost."""
+        return await census().elsewhere(self._answer(key, ask))
+
+    async def _answer(self, key: tuple[object, ...], ask: Callable[[Any], Awaitable[Any]]) -> Any:
         errors, actors = package().exceptions, self._others.actors
-        first = seed_of("engine", request.key[1:2])
+        first = seed_of("engine", key)
         last = ""
         for at in range(len(actors)):
             try:
-                found: Completion = await actors[(first + at) % len(actors)].generate.remote(self.policy, request)
-                return found
+                return await ask(actors[(first + at) % len(actors)])
             except errors.RayActorError as error:
                 last = first_line(error)
             except errors.RayTaskError as error:
@@ -115,7 +129,10 @@ class ActorEngine:
         adapter: str | None = None,
         media: tuple[MediaSpan, ...] = (),
     ) -> list[tuple[float, ...]]:
-        raise EngineError("an engine of cluster.engines scores no replies; expected cluster.engines = 0.")
+        found: list[tuple[float, ...]] = await self._asked(
+            ids, lambda a: a.score_replies.remote(self.policy, ids, replies, adapter, media)
+        )
+        return found
 
     def flush(self) -> None:
         """Does nothing: the actors empty their caches when they get new weights."""

@@ -18,6 +18,7 @@ from interplay.distributed.holder import PolicyHolder
 from interplay.engines.census import census
 from interplay.engines.engine import Engine
 from interplay.models.load import Loaded
+from interplay.rollout.judging import JudgedGroup, Judging
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team, speech_of
@@ -33,9 +34,25 @@ class EpisodeJob:
     seats: Mapping[Role, Occupant]
 
 
+@dataclass(frozen=True)
+class JudgeJob:
+    """Episodes of one task that a judge is asked about."""
+
+    name: str
+    episodes: Sequence[Episode]
+
+    @property
+    def task(self) -> Task:
+        return self.episodes[0].task
+
+
+WorkerJob = EpisodeJob | JudgeJob
+WorkerResult = Episode | JudgedGroup
+
+
 class RolloutWorker(PolicyHolder):
-    """Plays episodes. `recipe` is the recipe of the run; its bases are the folders that the run has prepared. `engines`
-    are the actors that sample for it; without any, it samples itself."""
+    """Plays episodes and asks judges about them. `recipe` is the recipe of the run; its bases are the folders that the
+    run has prepared. `engines` are the actors that sample for it; without any, it samples itself."""
 
     def __init__(self, recipe: Mapping[str, Any], engines: Sequence[Any] = ()) -> None:
         from transformers.utils.logging import disable_progress_bar
@@ -46,6 +63,7 @@ class RolloutWorker(PolicyHolder):
         made = self.plan.recipe
         super().__init__(Team(made, elsewhere=self._elsewhere if engines else None))
         self.runner = Runner(made.seed, made.rollout, self.plan.algorithm.plan, made.reward, made.records.playouts)
+        self.judging = Judging(self.plan, self.team, self.runner, scorers={})
 
     def _elsewhere(self, policy: str, loaded: Loaded) -> Engine:
         return ActorEngine(policy, self.engines, loaded)
@@ -54,16 +72,19 @@ class RolloutWorker(PolicyHolder):
         """From now on, these actors sample."""
         self.engines.actors = actors
 
-    async def play(self, jobs: Sequence[EpisodeJob]) -> list[Episode]:
-        """Play several episodes concurrently."""
+    async def work(self, jobs: Sequence[WorkerJob]) -> list[WorkerResult]:
+        """Do several jobs concurrently."""
         census().deterministic = self.team.deterministic
-        out: list[Episode] = []
+        out: list[WorkerResult] = []
         for found in await census().gather(self._one(job) for job in jobs):
             if isinstance(found, BaseException):
                 raise found
             out.append(found)
         return out
 
-    async def _one(self, job: EpisodeJob) -> Episode:
+    async def _one(self, job: WorkerJob) -> WorkerResult:
+        if isinstance(job, JudgeJob):
+            await self.judging.judge_by(job.name, job.episodes)
+            return self.judging.taken(job.episodes)
         seating = self.team.seating(lambda _: job.seats, speech_of(self.plan.recipe))
         return await self.runner.episode(job.task, job.replica, seating(job.task))

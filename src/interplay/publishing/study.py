@@ -124,7 +124,13 @@ class Study:
         )
         study = Study(section, path.parent / section.recipe)
         for arm in section.arms:
-            study.recipe(arm, section.seeds[0])  # so that a mistake in any arm is refused before the first run
+            made = study.recipe(arm, section.seeds[0])  # so that a mistake in any arm is refused before the first run
+            if made.cluster.uses_ray:
+                raise ConfigError(
+                    f"arm '{arm}' of study '{section.name}' uses a Ray cluster (cluster.rollout_workers or "
+                    "cluster.address), but each run of a study is trained in one process; expected "
+                    "cluster.rollout_workers = 0 and cluster.address = 'local', or interplay train for each run."
+                )
         return study
 
     def recipe(self, arm: str, seed: int, more: Sequence[str] = ()) -> Recipe:

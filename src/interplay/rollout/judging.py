@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -30,14 +30,36 @@ from interplay.rollout.runner import Runner
 from interplay.rollout.subjects import Subject, subjects
 from interplay.rollout.team import Speech, Team, speech_of
 from interplay.seats import RunPlan
-from interplay.types import Episode, Occupant, Policy, Role, Snapshot
+from interplay.types import Episode, Occupant, Policy, Remote, Role, Snapshot
+
+
+@dataclass(frozen=True)
+class JudgedGroup:
+    """What another process made of the episodes of one task: the episodes with a judge's rewards, and what `metrics`
+    reads."""
+
+    episodes: Sequence[Episode]
+    counts: Counter[str]
+    marks: Mapping[str, Sequence[float]]
+
+
+# Lets another process ask the judge of this name about the episodes of one task.
+JudgeElsewhere = Callable[[str, Sequence[Episode]], Awaitable[JudgedGroup]]
 
 
 class Judging:
-    """The judges of a run. `scorers` are the reward models among them, by name."""
+    """The judges of a run. `scorers` are the reward models among them, by name. With `elsewhere`, other processes ask
+    those judges that are policies with local weights."""
 
-    def __init__(self, plan: RunPlan, team: Team, runner: Runner, scorers: Mapping[str, Scoring]) -> None:
-        self.plan, self.team, self.runner, self.scorers = plan, team, runner, scorers
+    def __init__(
+        self,
+        plan: RunPlan,
+        team: Team,
+        runner: Runner,
+        scorers: Mapping[str, Scoring],
+        elsewhere: JudgeElsewhere | None = None,
+    ) -> None:
+        self.plan, self.team, self.runner, self.scorers, self._elsewhere = plan, team, runner, scorers, elsewhere
         self.sections = plan.recipe.judges
         self.counts: Counter[str] = Counter()  # counts since the last call of `metrics`
         self._marks: dict[str, list[float]] = defaultdict(list)
@@ -76,16 +98,45 @@ class Judging:
         gate = self.runner.gate
         if gate is not None and not gate.is_set():
             await census().elsewhere(gate.wait())
-        for name, section in self.sections.items():
-            every = [s for e in episodes for s in subjects(e, section, self.roles(section))]
-            if name in self.scorers:
-                await self._scored(name, every)
-            elif section.kind == "pairwise":
-                await self._compared(name, section, every)
+        for name in self.sections:
+            if self._elsewhere is not None and self._is_local_policy(name):
+                self._take(episodes, await self._elsewhere(name, episodes))
             else:
-                await self._marked(name, section, every)
+                await self.judge_by(name, episodes)
         for episode in episodes:
             episode.judged.sort(key=lambda t: t.id)
+
+    async def judge_by(self, name: str, episodes: Sequence[Episode]) -> None:
+        """Add the rewards of one judge to the episodes of one task."""
+        section = self.sections[name]
+        every = [s for e in episodes for s in subjects(e, section, self.roles(section))]
+        if name in self.scorers:
+            await self._scored(name, every)
+        elif section.kind == "pairwise":
+            await self._compared(name, section, every)
+        else:
+            await self._marked(name, section, every)
+
+    def _is_local_policy(self, name: str) -> bool:
+        """Whether a judge is a policy whose weights every process that plays has. The key of a remote policy and the
+        limit of its requests stay in one process, and so do the weights of a reward model, which may learn."""
+        policy = self.sections[name].policy
+        return name not in self.scorers and policy is not None and not isinstance(self.plan.occupant(policy), Remote)
+
+    def _take(self, episodes: Sequence[Episode], judged: JudgedGroup) -> None:
+        """Take over what another process has added to these episodes."""
+        for mine, theirs in zip(episodes, judged.episodes, strict=True):
+            mine.turns, mine.rewards, mine.plays = theirs.turns, theirs.rewards, theirs.plays
+            mine.judged, mine.error = theirs.judged, theirs.error
+        self.counts.update(judged.counts)
+        for key, marks in judged.marks.items():
+            self._marks[key] += marks
+
+    def taken(self, episodes: Sequence[Episode]) -> JudgedGroup:
+        """What the process that asked for it takes over. Nothing is counted twice."""
+        found = JudgedGroup(episodes, self.counts, dict(self._marks))
+        self.counts, self._marks = Counter(), defaultdict(list)
+        return found
 
     async def _scored(self, name: str, every: Sequence[Subject]) -> None:
         if not every:

@@ -198,12 +198,13 @@ class Members:
         self.by_name[name] = member
 
     def release(self, who: Snapshot) -> None:
-        """Remove a snapshot. The memory of a full model is kept for the next snapshot of the same shape."""
+        """Remove a snapshot. The memory of a full model is kept for the next snapshot of the same shape. An engine in
+        other processes is asked for its snapshot by name, and the model has no weights here, so nothing is kept."""
         name = str(who)
         member = self.by_name.pop(name)
         if member.adapter is not None:
             member.engine.unload(name)
-        else:
+        elif self._elsewhere is None:
             self._idle[name] = member
 
     def outdate(self, who: Snapshot) -> None:

@@ -37,11 +37,17 @@ def check_shard(plan: RunPlan) -> None:
 def check_engine(plan: RunPlan) -> None:
     """Check that the engines of a recipe can be served by the servers and rollout workers it has."""
     recipe = plan.recipe
-    if recipe.cluster.rollout_workers:
-        _check_workers(plan)
-    elif recipe.cluster.engines:
+    cluster = recipe.cluster
+    if cluster.address != "local" and not cluster.rollout_workers and recipe.train.shard == "none":
         raise ConfigError(
-            f"cluster.engines is {recipe.cluster.engines}, but they sample for rollout workers, and "
+            f"cluster.address is '{cluster.address}', but nothing would run there; expected cluster.rollout_workers of "
+            "at least 1 or train.shard = 'fsdp', or cluster.address = 'local'."
+        )
+    if cluster.rollout_workers:
+        _check_workers(plan)
+    elif cluster.engines:
+        raise ConfigError(
+            f"cluster.engines is {cluster.engines}, but they sample for rollout workers, and "
             "cluster.rollout_workers is 0; expected at least 1 worker, or no engines."
         )
     ours = [p for p in recipe.policies.values() if not p.is_remote]

@@ -130,7 +130,7 @@ class Feed:
         task = self._tasks[step][number % self.batch]
         whose = state.plan if state.season is None else state.season.league
         seats = self._seats[number] = whose.seats_for(task, step)
-        self._used.update(_snapshots(seats))
+        self._used.update(snapshots_in(seats))
         seating = self._seating(lambda _: seats, speech_of(state.plan.recipe))
         return DrawnTask(task, lambda: seating(task), self._origins[step]["at"])
 
@@ -173,7 +173,7 @@ class Feed:
         return (step + 1) * self.batch > self.stream.issued or any(n // self.batch == step for n in waiting)
 
     def _release(self, number: int) -> None:
-        self._used -= Counter(_snapshots(self._seats.pop(number)))
+        self._used -= Counter(snapshots_in(self._seats.pop(number)))
 
     def hold(self, copies: Iterable[Snapshot]) -> None:
         """Read these snapshots anew and keep them in memory until this is called again."""
@@ -204,7 +204,7 @@ class Feed:
         return not any(s.running or s.waiting for s in found)
 
 
-def _snapshots(seats: Mapping[Role, Occupant]) -> list[Snapshot]:
+def snapshots_in(seats: Mapping[Role, Occupant]) -> list[Snapshot]:
     """The frozen copies among the occupants of these seats."""
     sitting = [who for occupant in seats.values() for who in everyone(occupant)]
     return [who for who in sitting if isinstance(who, Snapshot) and not who.is_now]

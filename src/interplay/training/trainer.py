@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from interplay.agents.best_of import Choosing
 from interplay.errors import ConfigError, did_you_mean
 from interplay.rollout.auditing import Auditing
-from interplay.rollout.judging import Judging
+from interplay.rollout.judging import JudgedGroup, Judging
 from interplay.rollout.runner import Runner, Seated
 from interplay.rollout.stream import Group
 from interplay.rollout.team import Team
@@ -57,6 +57,10 @@ class Fleet(Protocol):
     `distributed`."""
 
     async def episode(self, task: Task, replica: int, seated: Seated) -> Episode: ...
+    async def judge(self, name: str, episodes: Sequence[Episode]) -> JudgedGroup:
+        """Ask a judge about the episodes of one task."""
+        ...
+
     async def sync(self) -> None:
         """Give all of them the newest weights."""
         ...
@@ -152,15 +156,16 @@ class Trainer(RunState):
 
     async def _run(self) -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_WAITING, "interplay-slow"))
+        fleet = self.fleet = None if self.make_fleet is None else self.make_fleet(self)
         stage = None
         if self.plan.recipe.judges:
-            self.judging = Judging(self.plan, self.team, self.runner, self.judges.scorers)
+            elsewhere = None if fleet is None else fleet.judge
+            self.judging = Judging(self.plan, self.team, self.runner, self.judges.scorers, elsewhere)
             stage = self.judging.judge
             self.auditing = Auditing(self.judging, self.judges.fixed)
             sampling = self.plan.recipe.sampling
             if sampling.best_of > 1 and sampling.best_by is not None:
                 self.team.choosing = Choosing(sampling.best_of, self.judges.scorers[sampling.best_by])
-        fleet = self.fleet = None if self.make_fleet is None else self.make_fleet(self)
         self.feed = Feed(self, self.runner, stage, play=None if fleet is None else fleet.episode)
         if fleet is not None:
             await self.interrupt.ends(self._refresh(fleet))
