@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -101,6 +107,68 @@ def test_calls_in_flight_are_answered_before_the_server_ends(running: Running) -
     running.loop.call_soon_threadsafe(running.stop.set)
     asking.join(60)
     assert len(answers) == 16
+
+
+SERVED = """
+name = "served"
+device = "cpu"
+seats = "player"
+[env]
+name = "tictactoe"
+[policies.player]
+base = "tiny-16x1"
+[algorithm]
+name = "grpo"
+[sampling]
+max_tokens = 400
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_when_the_calls_in_flight_are_answered(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """The real process: while a call is being answered it is told to end. New calls are refused, the call gets its
+    whole answer, and the command ends without an error."""
+    (tmp_path / "served.toml").write_text(SERVED)
+    command = [sys.executable, "-m", "interplay", "serve", str(tmp_path / "served.toml"), "--port", "0"]
+    env = {**os.environ, "INTERPLAY_SERVE_KEY": "key", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+        assert found is not None
+        answers: list[openai.types.chat.ChatCompletion] = []
+        client = openai.OpenAI(base_url=f"{found[0]}/v1", api_key="key", max_retries=0)
+        play: Any = [{"role": "user", "content": "play"}]
+        asking = threading.Thread(
+            target=lambda: answers.append(client.chat.completions.create(model="X", messages=play, n=8))
+        )
+        asking.start()
+        while asking.is_alive() and "in_flight 1" not in fetched(f"{found[0]}/metrics"):
+            time.sleep(0.01)
+        assert not answers
+        process.send_signal(number)
+        refused = None
+        while refused is None and asking.is_alive():
+            try:
+                fetched(f"{found[0]}/health")
+            except OSError as error:
+                refused = error
+        assert refused is not None and not answers, "it stops to listen before the call is answered"
+        asking.join(120)
+        assert len(answers[0].choices) == 8 and answers[0].usage is not None
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        _, errors = process.communicate()
+    assert "Traceback" not in errors
+
+
+def fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return str(answer.read().decode())
 
 
 @pytest.mark.parametrize(("team", "code", "said"), [("two", 0, "history new"), ("never_the_same", 1, "and is now")])

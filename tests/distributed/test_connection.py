@@ -55,5 +55,7 @@ def test_a_cluster_that_does_not_answer_or_wants_another_token_is_a_sentence(
             raise error
 
     monkeypatch.setattr(connection, "package", Silent)
-    with pytest.raises(ConfigError, match=r"no Ray cluster answers there \((no answer|the token is wrong)\).*RAY_AUTH_MODE"):
+    with pytest.raises(
+        ConfigError, match=r"no Ray cluster answers there \((no answer|the token is wrong)\).*RAY_AUTH_MODE"
+    ):
         connection.connect(ClusterSection(address="host:6379"))

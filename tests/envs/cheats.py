@@ -2,20 +2,25 @@
 
 `CHEATS` has an entry for each environment and each adapter; a test fails if an environment has none. An entry says what
 random legal play looks like if legal replies are not listed, which specific cheats to try besides the usual ones, and
-how many tasks are played. The usual ones are replies without play: the prompt, nothing, everything at once, the form
-without content, a denial, letters and digits of other scripts.
+how many tasks the test plays. The usual ones are replies without play: the prompt, nothing, everything at once, the
+form without content, a denial, letters and digits of other scripts. `python benchmarks/cheats.py` plays as many tasks
+as are needed to tell a gain from `FREE`.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from interplay import envs
 from interplay.envs import Env
-from interplay.types import Observation, Role
+from interplay.types import Observation, Role, seed_of
+
+FREE = 0.01  # the most that a cheat may earn above random legal play
 
 Reply = Callable[[Env, Role, Observation, random.Random], str]
 OTHER_SCRIPTS = str.maketrans("0123456789aceijopsuxyABCDEHKLMOPRTUX", "٠١٢٣٤٥٦٧٨٩асеіјорѕսхуАВСᎠЕНКᏞМОРᎡТՍХ")
@@ -33,24 +38,25 @@ def says(reply: str) -> Reply:
     return lambda env, role, seen, rng: reply
 
 
-def first_or(reply: str) -> Callable[[Observation], str]:
-    return lambda seen: seen.legal[0] if seen.legal else reply
-
-
 def usual(sample: str) -> dict[str, Reply]:
-    """Replies without play; `sample` is a reply in the form, for environments that do not list legal replies."""
-    one = first_or(sample)
+    """Replies without play; `sample` is a reply in the form, for environments that do not list legal replies. Where
+    they are listed, a random one is spoilt, the same as in random play: then only the form can make a difference, and
+    not that a fixed order of moves is a good one."""
+
+    def one(seen: Observation, rng: random.Random) -> str:
+        return rng.choice(seen.legal) if seen.legal else sample
+
     return {
         "echo": lambda env, role, seen, rng: text_of(seen),
         "echo of the last message": lambda env, role, seen, rng: seen.messages[-1].content,
         "empty": says(""),
         "spaces": says(" \n\t "),
-        "enormous": lambda env, role, seen, rng: one(seen) * 30_000,
+        "enormous": lambda env, role, seen, rng: one(seen, rng) * 30_000,
         "everything at once": lambda env, role, seen, rng: ", ".join(seen.legal) or "\n".join([sample] * 3 + ["other"]),
-        "the form alone": lambda env, role, seen, rng: re.sub(r"[\w]+", "", one(seen)),
-        "denial": lambda env, role, seen, rng: f"not {one(seen)}",
-        "doubt": lambda env, role, seen, rng: f"{one(seen)}? Perhaps, or something else.",
-        "other scripts": lambda env, role, seen, rng: one(seen).translate(OTHER_SCRIPTS),
+        "the form alone": lambda env, role, seen, rng: re.sub(r"[\w]+", "", one(seen, rng)),
+        "denial": lambda env, role, seen, rng: f"not {one(seen, rng)}",
+        "doubt": lambda env, role, seen, rng: f"{one(seen, rng)}? Perhaps, or something else.",
+        "other scripts": lambda env, role, seen, rng: one(seen, rng).translate(OTHER_SCRIPTS),
         "noise": says("☃ 🂡 \u202eñ\x00"),
     }
 
@@ -76,7 +82,9 @@ PLACES: dict[str, Reply] = {"always the first": place(0), "always the last": pla
 
 
 def _word(env: Env, role: Role, seen: Observation, rng: random.Random) -> str:
-    return f"a thing that is {rng.choice(('big', 'small', 'alive', 'old', 'new'))}"
+    """A legal clue: in `taboo`, some of these words are forbidden."""
+    words = [word for word in ("big", "small", "alive", "old", "new") if word not in getattr(env, "taboo", ())]
+    return f"a thing that is {rng.choice(words)}"
 
 
 def _number(form: str) -> Reply:
@@ -221,7 +229,8 @@ def _river(env: Env, role: Role, seen: Observation, rng: random.Random) -> str:
 
 
 def _query(env: Env, role: Role, seen: Observation, rng: random.Random) -> str:
-    return rng.choice(("river", "town", "market", "born", "physician", "year", "known"))
+    """Three words that are in many passages, as many as the longest cheat has."""
+    return " ".join(rng.sample(("river", "town", "market", "born", "physician", "year", "known"), 3))
 
 
 def _selects(env: Env, role: Role, seen: Observation, rng: random.Random) -> str:
@@ -269,7 +278,6 @@ CALCULATOR: dict[str, Reply] = {
     "a bare number": says("7"),
     "two expressions": says("1 + 1, 2 + 2"),
     "a tower": says("9**9**9"),
-    "the first two": lambda env, role, seen, rng: " + ".join((numbers(seen) * 2)[:2]),
 }
 PUZZLE = Entry({"planner": says("go on"), "actor": _moves}, {}, {"turns": 6}, 25, "U")
 GAME = Entry(tasks=60, few=60)
@@ -322,7 +330,7 @@ CHEATS: dict[str, Entry] = {
         {"solver": _number("<answer>%d</answer>")},
         {"solver": {"many": says("".join(f"<answer>{n}</answer>" for n in range(300))),
                     "all in one": says(f"<answer>{' '.join(map(str, range(3000)))}</answer>")}},
-        {}, 40, "<answer>7</answer>", "chain_sum",
+        {"arguments": {"min_digits": 3}}, 40, "<answer>7</answer>", "chain_sum",
     ),
     "repair": Entry(cheats={"*": PLACES}, tasks=200, few=60),
     "retrieval": Entry(cheats={"*": PLACES}, tasks=200, few=60),
@@ -378,7 +386,7 @@ OTHER_TEAMS: list[tuple[str, Entry]] = [
         "\\boxed{7}",
     )),
     ("debugging", Entry(
-        {"breaker": says("x"), "fixer": _program}, {"breaker": DEBUGGER, "fixer": DEBUGGER}, {}, 3, "```python\nx\n```",
+        {"breaker": _program, "fixer": _program}, {"breaker": DEBUGGER, "fixer": DEBUGGER}, {}, 3, "```python\nx\n```",
     )),
     ("nli", Entry({f"agent{n}": lambda env, role, seen, rng: f"Answer: {rng.choice(LABELS)}" for n in (1, 2, 3)},
                   {"agent1": NLI}, {"agents": 3}, 100, "Answer: neutral")),
@@ -392,3 +400,70 @@ OTHER_TEAMS: list[tuple[str, Entry]] = [
     ("signalling", Entry({}, {"receiver": PLACES}, {"talk": True}, 400, "1")),
     ("spotter_pilot", Entry({}, {"pilot": PLACES}, {"team": "single"}, 100, "1")),
 ]  # fmt: skip
+
+
+def named(name: str, entry: Entry) -> str:
+    return f"{name}{entry.game}" if entry.game else name
+
+
+def label(name: str, entry: Entry) -> str:
+    """The environment with its options, to tell its teams apart."""
+    return f"{named(name, entry)} {' '.join(str(v) for v in entry.options.values() if not isinstance(v, dict))}".strip()
+
+
+def legal(entry: Entry, env: Env, role: Role, seen: Observation, rng: random.Random) -> str:
+    """Uniformly random legal play."""
+    if seen.legal:
+        return rng.choice(seen.legal)
+    return entry.legal[role](env, role, seen, rng)
+
+
+def earned(name: str, entry: Entry, index: int, cheats: Mapping[Role, Reply], role: Role) -> float:
+    """What `role` earns on a task in which some roles cheat; the random numbers of the others do not depend on the
+    cheat."""
+    env = envs.make(envs.sample_task(named(name, entry), dict(entry.options), "test", index))
+    dice = {r: random.Random(seed_of(name, index, r)) for r in env.roles}
+    total = 0.0
+    while seen := env.observe():
+        actions = {}
+        for r, o in seen.items():
+            actions[r] = cheats[r](env, r, o, dice[r]) if r in cheats else legal(entry, env, r, o, dice[r])
+        total += sum(reward.value or 0.0 for reward in env.step(actions).of(role))
+    return total + sum(reward.value or 0.0 for reward in envs.outcome_of(env).of(role))
+
+
+def cheating(entry: Entry, role: Role) -> Iterator[tuple[str, Reply, int]]:
+    """The cheats of a role with the number of tasks that the test plays."""
+    for cheat, reply in usual(entry.sample).items():
+        yield cheat, reply, min(entry.few, entry.tasks)
+    for who in ("*", role):
+        for cheat, reply in entry.cheats.get(who, {}).items():
+            yield cheat, reply, entry.tasks
+
+
+class Gain:
+    """What a cheat of a role earns above random legal play, on the same tasks and with the same partners."""
+
+    def __init__(self, role: Role, cheat: str, reply: Reply) -> None:
+        self.role, self.cheat, self.reply = role, cheat, reply
+        self.tasks, self._sum, self._squares = 0, 0.0, 0.0
+
+    def add(self, gain: float) -> None:
+        self.tasks += 1
+        self._sum += gain
+        self._squares += gain * gain
+
+    @property
+    def mean(self) -> float:
+        return self._sum / self.tasks
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return math.sqrt(max(0.0, self._squares / self.tasks - self.mean**2) / self.tasks)
+
+    @property
+    def width(self) -> float:
+        """Half of the 95% interval. One deviation of a whole point is added to those that were seen, so that a few
+        tasks that all agree prove little: without any deviation, 196 tasks are needed for a width of 0.01."""
+        return 1.96 * math.hypot(self.error, 1.0 / self.tasks)

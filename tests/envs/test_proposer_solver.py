@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from interplay.envs import SPLITS, make, sample_task
@@ -81,6 +84,41 @@ def test_the_solver_cannot_win_by_echoing(kind: str) -> None:
             total += env.step({"solver": text})
         assert sum(r.value or 0.0 for r in total if r.name == "right") == 0
         assert sum(r.name == "illegal" for r in total) == 4
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_no_constant_answers_the_tasks_of_the_scripted_proposer(most: int) -> None:
+    """The chance of every answer, computed from all numbers, operators and operands that `propose` draws: the best
+    constant earns less than 0.01 above a number from 1 to 200 drawn at random, in four attempts together."""
+    numbers, chance = np.arange(2, 1000), np.zeros(1_100_000)
+    for of in (np.add, np.subtract, np.multiply, np.floor_divide, np.mod):
+        operands = np.arange(2, 6 if of is np.floor_divide else 1000)
+        values, counts = np.unique(of.outer(numbers, operands), return_counts=True)
+        chance[values + 1000] += counts / counts.sum() / 5
+    ends, digits = np.zeros(1), np.r_[0.0, np.full(9, 1 / 9)]
+    for terms in range(most):  # up to most - 1 further numbers from 1 to 9 are added
+        sum_of = np.ones(1)
+        for _ in range(terms):
+            sum_of = np.convolve(sum_of, digits)
+        ends = np.r_[ends, np.zeros(len(sum_of) - len(ends))] + sum_of / most
+    chance = np.convolve(chance, ends)
+    drawn = Counter[int]()
+    for i in range(4000):
+        env = game(i, most=most)
+        env.step({"proposer": env.propose(random.Random(i))})
+        drawn[int(env.answer())] += 1
+    assert all(chance[value + 1000] > 0 for value in drawn), "the enumeration leaves out what is drawn"
+    often = sum(drawn[value] for value in range(1, 201)) / 4000
+    assert abs(often - chance[1001:1201].sum()) < 4 * math.sqrt(often / 4000)
+    assert 4 * (chance.max() - chance[1001:1201].mean()) < 0.01
+
+
+def test_digits_of_other_scripts_are_no_answer() -> None:
+    """Only 0 to 9 are digits in this game, as in the tasks that are posed."""
+    env = game()
+    env.step({"proposer": f"{env.number} {env.operator} 1"})
+    assert env._right(env.answer()) is True
+    assert env._right(env.answer().translate(str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩"))) is None
 
 
 def test_a_grid_must_be_in_the_form_and_have_a_way() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -267,7 +268,9 @@ def test_a_mistake_in_any_arm_is_refused_before_the_first_run(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_reduced_experiment_goes_from_the_study_to_the_pages(tmp_path: Path) -> None:
-    """All arms of the debugging study with two seeds of a few steps: tests, arena, cross-play, report, post, slides."""
+    """All arms of the debugging study with two seeds of a few steps: tests, arena, cross-play, report, post, slides.
+    All of it takes less than five minutes of one core; the clock of a busy machine says nothing."""
+    began = sum(os.times()[:4])  # of this process and of those that it started
     pytest.importorskip("fpdf")
     pytest.importorskip("matplotlib")
     from typer.testing import CliRunner
@@ -302,3 +305,4 @@ def test_a_reduced_experiment_goes_from_the_study_to_the_pages(tmp_path: Path) -
     assert pages.exit_code == 0 and "numbers.json" in pages.output
     report = (Path(runs) / "pages" / "report.md").read_text()
     assert "Cross-play" in report and "win rate" in report and "Non-stationarity" in report
+    assert sum(os.times()[:4]) - began < 300

@@ -22,6 +22,7 @@ from interplay.envs.workflows.motifs import Design, Graph, moves, turned
 from interplay.errors import ConfigError
 from interplay.evaluation import field as suite_field
 from interplay.evaluation.field import Field
+from interplay.publishing import whole
 from interplay.rollout.evolve import Evolution, brief, design
 from interplay.rollout.resolve import resolve
 from interplay.training.evolving import Evolver
@@ -217,6 +218,32 @@ def test_a_run_is_measured_played_and_drawn_with_the_workflow_that_evolved(
     assert "solver ×3 vote" in (tmp_path / "run" / "eval" / "eval.md").read_text(encoding="utf-8")
     with ip.load(run) as team:
         assert team.task(0).data["workflow"]["nodes"]["solve"]["samples"] == 3
+
+
+def test_a_study_of_whole_teams_tests_the_workflow_that_evolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before training, it is the workflow of the recipe."""
+    played: list[int] = []
+
+    async def play(self: Field, seats: Any) -> list[Any]:
+        task = self.plan.task(0, "test")
+        played.append(task.data["workflow"]["nodes"]["solve"].get("samples", 1))
+        rewards = SimpleNamespace(won=True, drawn=False)
+        monkeypatch.setattr(whole, "verdict_of", lambda *_: rewards)
+        return [SimpleNamespace(error=None, task=task, line=lambda _: [])]
+
+    monkeypatch.setattr(Field, "play", play)
+    monkeypatch.setattr(whole, "tokens", lambda *_: 1)
+    changes = ["device=cpu", "train.steps=1", 'eval.opponents=["team"]']
+    trainer = Trainer(resolve(load(str(RECIPE), changes)), tmp_path / "run")
+    test = whole.WholeTest(trainer, resets=False)
+    test.begin()
+    assert trainer.evolution is not None
+    trainer.evolution.champion = Design(trainer.evolution.start, {"solve": {"vote": 3}})
+    found = test.end()
+    trainer.close()
+    assert played == [1, 3] and found["mean"]["success"] == found["mean"]["start"] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,12 @@ from interplay.config import JudgeSection, TrainSection, parse
 from interplay.errors import ConfigError, GuardError
 from interplay.rewards.audit import Watch
 from interplay.rollout import records
+from interplay.rollout.judging import Judging
 from interplay.rollout.resolve import resolve
 from interplay.training.judges import content_of
 from interplay.training.preference import Better, Fitting, RewardModel, load_reward_model
 from interplay.training.probe import scores
-from interplay.types import Message, Task
+from interplay.types import Level, Message, Task
 
 SMALL: dict[str, Any] = {
     "name": "judged",
@@ -113,6 +114,9 @@ def test_a_local_judge_is_asked_in_both_orders_and_recorded_as_turns_of_role_jud
     after = trainer.team.members["critic"].loaded.model.state_dict()
     trainer.close()
     assert all(torch.equal(before[k], after[k]) for k in before)
+    assert {"baseline_tokens", "judge_tokens"} <= set(rows(tmp_path)[0])
+    assert trainer.tokens["learner@start"] == sum(row["baseline_tokens"] for row in rows(tmp_path)) > 0
+    assert trainer.tokens["learner"] == sum(row["tokens_sampled"] for row in rows(tmp_path)), "its own alone"
     for record in played(tmp_path):
         asked = record.episode.judged
         assert [t.role for t in asked] == ["judge", "judge"] and {t.policy for t in asked} == {"critic"}
@@ -427,6 +431,108 @@ def test_the_recipe_with_a_remote_judge_and_partner_trains_against_a_server_that
         assert {t.policy for t in record.episode.line("partner")} == {"partner"}
         assert [t.role for t in record.episode.judged] == ["judge", "judge"]
     assert len(rows(tmp_path)) == 2
+
+
+def test_a_negotiation_is_judged_by_a_rubric_for_fairness_and_coherence(tmp_path: Path, served: Any) -> None:
+    """The recipe with a tiny model and a local server in the places of SmolLM2 and GPT-4o-mini. The judge reads the
+    whole conversation, and GRPO's advantages are those of the mean of its two marks."""
+    from interplay.config import load
+    from interplay.training.trainer import Trainer
+
+    asked: list[str] = []
+
+    def answer(body: dict[str, Any]) -> str:
+        text = "\n".join(m["content"] for m in body["messages"])
+        if "coherence" not in text:
+            return "You get the rest.\noffer 1 0 0"
+        asked.append(text)
+        return f"fairness: {1 + len(asked) % 10}\ncoherence: 10"
+
+    url = served(answer)
+    path = Path(__file__).parents[2] / "recipes" / "rlhf" / "negotiation_talk.toml"
+    small = ["policies.learner.base=tiny-32x1", "train.steps=1", "rollout.tasks=3", "algorithm.group=4", "device=cpu"]
+    small += ["records.tensorboard=off", "policies.learner.adapter.rank=2", "sampling.max_tokens=40"]
+    small += ["seats.p1=learner", "seats.p0=partner"]  # the partner speaks first: a tiny model makes no legal offer
+    small += [f"policies.{name}.remote={{ url = '{url}', retries = 0 }}" for name in ("judge", "partner")]
+    trainer = Trainer(resolve(load(path, small)), tmp_path)
+    trainer.train()
+    trainer.close()
+    assert len(asked) == 12 and all("(You get the rest." in text for text in asked), "what the other said, too"
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for record in played(tmp_path):
+        (turn,) = record.episode.line("p1")
+        (taste,) = [r.value for r in record.episode.rewards if r.name == "taste"]
+        assert taste is not None and taste >= 0, "the mean of both marks, of which coherence is the best"
+        total = taste + sum(r.value or 0.0 for r in turn.rewards if r.name == "illegal")
+        groups.setdefault(record.episode.task.id, []).append((total, record.credit.advantages[turn.last.id]))
+    for members in groups.values():
+        values = torch.tensor([value for value, _ in members])
+        assert values.std() > 0
+        wanted = (values - values.mean()) / (values.std(correction=0) + 1e-6)
+        assert [a for _, a in members] == pytest.approx(wanted.tolist(), abs=1e-3)
+    (row,) = rows(tmp_path)
+    assert row["judge/taste/coherence"] == 1.0 and -1 <= row["judge/taste/fairness"] < 1
+
+
+def test_a_judge_of_the_team_reads_everybody_and_pays_everybody(tmp_path: Path, served: Any) -> None:
+    """`scope = "team"`: one mark for an episode, as a reward of the team on the last turn of each role."""
+    asked: list[str] = []
+
+    def answer(body: dict[str, Any]) -> str:
+        asked.append(body["messages"][-1]["content"])
+        return str(1 + len(asked) % 10)
+
+    data = remote(served(answer))
+    data |= {
+        "env": {"name": "matrix", "game": "stag_hunt", "rounds": 2}, "seats": "learner", "reward": {},
+        "judges": {"taste": {"kind": "pointwise", "who": "far", "scope": "team"}},
+    }  # fmt: skip
+    train(tmp_path, data, "train.steps=1")
+    episodes = [record.episode for record in played(tmp_path)]
+    assert len(asked) == len(episodes) == 16
+    for episode in episodes:
+        said = "\n".join(f"[{t.role}] {t.text}" for t in episode.line())
+        assert said.count("[p0]") == said.count("[p1]") == 2 and any(said in text for text in asked)
+        (taste,) = [r for r in episode.rewards if r.name == "taste"]
+        assert taste.level is Level.TEAM and taste.role is None and taste.value is not None
+        for role in ("p0", "p1"):
+            *earlier, last = episode.line(role)
+            assert [r.value for r in last.rewards if r.name == "taste"] == [taste.value]
+            assert not any(r.name == "taste" for t in earlier for r in t.rewards)
+
+
+@pytest.mark.parametrize("adapter", [None, {"rank": 4}])
+def test_the_learner_can_be_its_own_judge_and_does_not_learn_from_judging(
+    tmp_path: Path, adapter: dict[str, int] | None
+) -> None:
+    """It judges with its newest weights, with its own adapter where it has one; these turns get no credit."""
+    learner = {"base": "tiny-32x1"} | ({} if adapter is None else {"adapter": adapter})
+    judge = {"kind": "pairwise", "who": "learner", "against": "group"}
+    trainer = make(tmp_path, judged(judge, policies={"learner": learner}), "train.lr=0.05", "train.steps=2")
+    gaps: dict[bool, list[float]] = {True: [], False: []}  # to the learner as it is, and to its base alone
+    judge_group = Judging.judge
+
+    async def checked(self: Judging, episodes: Any) -> None:
+        await judge_group(self, episodes)
+        engine = trainer.team.members["learner"].engine
+        for turn in (t for e in episodes for t in e.judged):
+            sample, allowed = turn.last, list(turn.last.mask)
+            for own in (True, False):
+                found = await engine.score(sample.prompt, allowed, "learner" if own and adapter else None)
+                odds = torch.tensor([each[0] for each in found]).log_softmax(0)  # the rest of an answer is forced
+                gaps[own].append(abs(float(odds[allowed.index(sample.action)]) - sum(sample.logprobs)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Judging, "judge", checked)
+        trainer.train()
+    trainer.close()
+    asked = [(record, t) for record in played(tmp_path) for t in record.episode.judged]
+    assert {record.step for record, _ in asked} == {1, 2} and len(gaps[True]) == len(asked)
+    assert max(gaps[True]) < 1e-4 and (max(gaps[False]) > 1e-3) == (adapter is not None)
+    for record, turn in asked:
+        assert (turn.role, turn.policy) == ("judge", "learner@now")
+        assert not any(s.id in record.credit.advantages for s in turn.samples)
+        assert turn.last.versions == (record.step - 1,) * len(turn.last.action), "the newest weights"
 
 
 class Ones:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import random
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,17 +16,23 @@ import torch
 from runs import Killed, killed_at, make, rows, train
 
 from interplay.config import parse
+from interplay.engines.engine import Request
+from interplay.engines.local import LocalEngine
 from interplay.errors import ConfigError, GuardError
 from interplay.models.latch import latch_of
 from interplay.rollout import records
+from interplay.rollout.league import League
+from interplay.rollout.members import Members
 from interplay.rollout.resolve import resolve
-from interplay.rollout.stream import DrawnTask
-from interplay.training import feed, probe
+from interplay.rollout.stream import DrawnTask, Stream
+from interplay.training import checkpoint, feed, probe
 from interplay.training.checkpoint import file_digest
 from interplay.training.feed import Feed
+from interplay.training.learning import Learning
 from interplay.training.minibatches import token_weights
+from interplay.training.snapshots import Snapshots
 from interplay.training.tally import Clock
-from interplay.training.trainer import Observer
+from interplay.training.trainer import Observer, Trainer
 from interplay.training.tries import Example
 from interplay.types import Episode, Sample
 
@@ -155,6 +163,116 @@ def test_what_is_issued_again_are_the_same_tasks_against_the_same_opponents(
     now = json.loads((tmp_path / "checkpoints/step-000005/trainer.json").read_text())
     kind = "league" if name == "league" else "curriculum"
     assert all(json.loads(origin)[kind] != now[kind] for origin in moves), "something has changed since"
+
+
+def everything(trainer: Any) -> dict[str, Any]:
+    """What a run holds between two steps: weights, optimisers, curriculum, league, versions, open tasks."""
+    found = {f"weights/{k}": v.clone() for k, v in trainer.team.members["player"].loaded.model.state_dict().items()}
+    rest = {
+        "optimiser": trainer.learners["player"].state_dict(),
+        "curriculum": None if trainer.curriculum is None else trainer.curriculum.state_dict(),
+        "league": None if trainer.season is None else trainer.season.state_dict(),
+        "version": trainer.team.members["player"].version,
+        "tokens": dict(trainer.tokens),
+        "stream": trainer.stream,
+    }
+    return found | flat(copy.deepcopy(rest))
+
+
+def flat(tree: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(tree, dict):
+        return {k: v for key, value in tree.items() for k, v in flat(value, f"{path}/{key}").items()}
+    if isinstance(tree, list | tuple):
+        return {k: v for i, value in enumerate(tree) for k, v in flat(value, f"{path}/{i}").items()}
+    return {path: tree}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHOOSERS)
+def test_random_kills_resume_with_the_same_state_tasks_and_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A run that samples ahead is killed seven times: before or after it pulls, learns, works in a pause, writes its
+    records, or writes a checkpoint; the seed chooses. Each time it goes on with exactly what the last checkpoint held.
+    A task that is issued again has the same opponents, and its replies are sampled with the same seeds."""
+    rng, saved = random.Random(name), dict[int, dict[str, Any]]()
+    calls = {"left": 0}
+    tasks: dict[int, set[str]] = {}
+    seeds: dict[tuple[Any, ...], set[int]] = {}
+    asked: list[tuple[Any, ...]] = []
+    draw, generate, save = Feed._draw, LocalEngine.generate, Trainer.save
+
+    def counted() -> None:
+        calls["left"] -= 1
+        if calls["left"] == 0:
+            raise Killed
+
+    def dangerous(where: Any, what: str) -> None:
+        work = getattr(where, what)
+
+        async def awaited(*given: Any) -> Any:
+            counted()
+            found = await work(*given)
+            counted()
+            return found
+
+        def done(*given: Any) -> Any:
+            counted()
+            found = work(*given)
+            counted()
+            return found
+
+        monkeypatch.setattr(where, what, awaited if asyncio.iscoroutinefunction(work) else done)
+
+    def noted(self: Feed, number: int) -> DrawnTask:
+        found = draw(self, number)
+        seats = {r: str(who) for r, who in self._seats[number].items()}
+        tasks.setdefault(number, set()).add(f"{found.task} {seats}")
+        return found
+
+    async def sampled(self: LocalEngine, request: Request) -> Any:
+        seeds.setdefault(request.key, set()).add(request.seed)
+        asked.append(request.key)
+        return await generate(self, request)
+
+    def keep(self: Trainer) -> None:
+        save(self)
+        saved[self.step_index] = everything(self)
+
+    monkeypatch.setattr(Feed, "_draw", noted)
+    monkeypatch.setattr(LocalEngine, "generate", sampled)
+    monkeypatch.setattr(Trainer, "save", keep)
+    for where, what in (
+        (Feed, "pull"), (Learning, "learn"), (Trainer, "_between"), (Trainer, "_write"), (checkpoint, "save"),
+        (checkpoint, "prune"),
+    ):  # fmt: skip
+        dangerous(where, what)
+    data, kills = {**RECIPE, **CHOOSERS[name]}, 0
+    while kills < 7:
+        trainer = make(tmp_path, data, AHEAD, "train.steps=8")
+        if saved:
+            held = everything(trainer)
+            before = saved.get(trainer.step_index)
+            assert before is not None or trainer.step_index == max(saved) + 1, "only the newest checkpoint may be cut"
+            for key, value in (before or held).items():
+                assert torch.equal(value, held[key]) if isinstance(value, torch.Tensor) else value == held[key], key
+        calls["left"] = rng.randint(3, 14)
+        try:
+            trainer.train()
+        except Killed:
+            kills += 1
+        else:
+            break
+        finally:
+            trainer.close()
+    assert kills >= 4, "the run has ended before it was killed often"
+    calls["left"] = 0
+    train(tmp_path, data, AHEAD, "train.steps=8")
+    assert all(len(found) == 1 for found in tasks.values()), "a number always names the same task and opponents"
+    assert all(len(found) == 1 for found in seeds.values()) and len(asked) > len(seeds), "some were asked again"
+    taken = [row["group"] for row in consumed(tmp_path)]
+    assert len(taken) == len(set(taken)) == 32 and {row["step"] for row in consumed(tmp_path)} == set(range(1, 9))
+    assert max(taken) - len(taken) < 8, "no task was left out for good"
 
 
 def test_a_group_that_took_many_steps_is_issued_again_after_a_resume(tmp_path: Path) -> None:
@@ -315,6 +433,46 @@ def test_the_stream_lives_on_one_event_loop_that_goes_on_while_the_learner_works
     trainer.close()
     assert len(loops) == 3 and len({id(loop) for loop in loops}) == 1
     assert ran == [("learn", True), ("save", True)] * 3
+
+
+@pytest.mark.slow
+def test_snapshots_are_written_and_read_while_the_event_loop_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots of a league, a rollback, a refreshed reference, and copies for an evaluation beside the stream: each
+    waits until the event loop has run something. A blocked loop would never do so."""
+    loops: list[asyncio.AbstractEventLoop] = []
+    ran: list[tuple[str, bool]] = []
+
+    def beats(cls: type, name: str) -> None:
+        work = getattr(cls, name)
+
+        def beating(self: Any, *given: Any) -> Any:
+            if loops:  # some are written before the stream begins
+                beat = threading.Event()
+                loops[-1].call_soon_threadsafe(beat.set)
+                ran.append((name, beat.wait(20)))
+            return work(self, *given)
+
+        monkeypatch.setattr(cls, name, beating)
+
+    for cls, name in ((Snapshots, "keep"), (Members, "freeze"), (Members, "restore")):
+        beats(cls, name)
+    advance = Stream.advance
+    monkeypatch.setattr(Stream, "advance", lambda s, v: loops.append(asyncio.get_running_loop()) or advance(s, v))
+    alarm = {"panel": ["bot:random"], "games": 2, "drop": 1.0}
+    data = {**RECIPE, **CHOOSERS["league"], "league": {**CHOOSERS["league"]["league"], "alarm": alarm}}
+
+    async def measured(team: Any, step: int, seats: Any) -> dict[str, float]:
+        return {}
+
+    fallen = iter([None, "it lost too much", *[None] * 10])
+    monkeypatch.setattr(League, "symptom", lambda *_: next(fallen))
+    kl = ("algorithm.kl=0.1", "algorithm.kl_refresh=2")
+    often = ("train.steps=4", "eval.every=1", "eval.beside=true", *kl)
+    train(tmp_path, data, AHEAD, *often, observer=Observer(evaluate=measured))
+    assert {name for name, _ in ran} == {"keep", "freeze", "restore"}
+    assert all(alive for _, alive in ran), ran
 
 
 def test_an_evaluation_beside_the_stream_measures_frozen_copies(tmp_path: Path) -> None:

@@ -380,6 +380,8 @@ def test_a_label_by_a_person_is_kept(seen: Seen, runs: Path) -> None:
 
 def test_an_exported_page_needs_no_server(browser: Any, runs: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
+    write_run(tmp_path / "calls", 1, WHOLE)
+    add_step(tmp_path / "calls", 2, WHOLE, more=[calling(85)])
     command = [
         sys.executable,
         "-m",
@@ -388,6 +390,7 @@ def test_an_exported_page_needs_no_server(browser: Any, runs: Path, tmp_path: Pa
         str(runs / "tree"),
         str(runs / "groups"),
         str(runs / "judged"),
+        str(tmp_path / "calls"),
         "--export",
         str(page),
     ]
@@ -403,6 +406,8 @@ def test_an_exported_page_needs_no_server(browser: Any, runs: Path, tmp_path: Pa
     seen.show(EPISODE + "&view=tokens", ".tokens span")
     seen.show("/run/groups/league", ".matrix")
     assert "Which reply is better?" not in seen.show("/run/judged/judge", "text=1 the other way")
+    seen.show("/run/calls/episode?step=2&id=task-85%230", ".turn audio")
+    seen.page.wait_for_function("() => document.querySelector('audio').duration === 1.5")
     assert seen.wrong == []
     assert [url for url in seen.asked if not url.startswith(("file:", "data:"))] == []
     seen.context.close()

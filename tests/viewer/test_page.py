@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from written import add_step, illegal, write_run
+from written import PICTURE, add_step, calling, illegal, sound, write_run
 
+from interplay.types import Message
 from interplay.viewer.export import PageAnswers, chosen, export
 from interplay.viewer.library import Library
 from interplay.viewer.page import WEB, modules
@@ -50,6 +53,22 @@ def test_an_exported_page_is_one_file_that_asks_for_nothing(tmp_path: Path) -> N
     assert text.count("</script") == 4 and "<img" not in text  # hostile text cannot end the script that holds it
     assert "onerror=alert" in text and str(tmp_path) not in text
     assert "data:image/png;base64," in text
+
+
+def test_an_exported_page_has_the_sounds_that_were_heard_and_what_tools_answered(tmp_path: Path) -> None:
+    """Each is there once, byte for byte. A picture in the answer of a tool (a screenshot) was missing."""
+    episode = calling(85)
+    first, second, last = episode.turns[0].samples
+    shown = replace(last, messages=(Message("tool", "five", media=(PICTURE,)),))
+    episode.turns[0].samples = (first, second, shown)
+    run = write_run(tmp_path / "run", 1)
+    add_step(run, 2, more=[episode])
+    export(Library([run]), tmp_path / "page.html", episodes=50)
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    (heard,) = re.findall(r"data:audio/wav;base64,([^\"]+)\"", text)
+    (seen,) = re.findall(r"data:image/png;base64,([^\"]+)\"", text)
+    assert base64.b64decode(heard) == sound(1.5).data and base64.b64decode(seen) == PICTURE.data
+    assert re.search(r"media-src data:", text), "the page may play it"
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12, 100])

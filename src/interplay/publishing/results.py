@@ -140,7 +140,8 @@ class Results:
         out = {}
         for run in (r for r in self.runs if r.arm == arm):
             rows, name = run.metrics(), f"{self.about['learner']}/tokens"
-            everybody = accumulate(row.get("tokens_sampled", 0.0) + row.get("judge_tokens", 0.0) for row in rows)
+            kinds = ("tokens_sampled", "judge_tokens", "baseline_tokens")
+            everybody = accumulate(sum(row.get(kind, 0.0) for kind in kinds) for row in rows)
             spent = list(everybody) if budget == "all" else [row.get(name) for row in rows]
             both = zip(spent, rows, strict=True)
             out[run.seed] = [(x, row[key]) for x, row in both if key in row and x is not None]

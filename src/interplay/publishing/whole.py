@@ -1,7 +1,7 @@
 """The test of a whole team: the seats of a run play tasks of the test split before training, and again after it.
 
-Both tests use the same tasks, prompts and sampling. The first result is written to the run folder at once, so that a
-run that is stopped and continued keeps it.
+Both tests use the same tasks, prompts and sampling; with [evolve], the second one plays the workflow that evolved. The
+first result is written to the run folder at once, so that a run that is stopped and continued keeps it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class WholeTest:
 
     async def _played(self, seats: Mapping[Role, Occupant]) -> dict[str, dict[str, float]]:
         trainer, recipe = self.trainer, self.trainer.plan.recipe
-        plan = replace(trainer.plan, seats=dict(seats))
+        evolution = trainer.evolution  # if the workflow evolves, the best so far is played
+        workflow = None if evolution is None else evolution.champion.graph
+        plan = replace(trainer.plan, seats=dict(seats), workflow=workflow)
         field = Field(plan, trainer.team, recipe.eval.games, "test", recipe.eval.temperature)
         mine = {role: seats[role] for role in plan.learning}
         found: list[tuple[Lineup, list[Episode]]] = []

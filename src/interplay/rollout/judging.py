@@ -168,7 +168,7 @@ class Judging:
             every[i].pay(name, fmean(good) if good else None)
 
     async def _compared(self, name: str, section: JudgeSection, every: Sequence[Subject]) -> None:
-        matches = await self._matches(section, every)
+        matches = await self._matches(name, section, every)
         found = await answers_of(self._verdict(name, section, one, other, n) for n, (one, other) in enumerate(matches))
         won: dict[str, list[float]] = {s.name: [] for s in every}
         asked: Counter[str] = Counter()
@@ -217,7 +217,9 @@ class Judging:
 
     # -- whom a reply is compared with ----------------------------------------------------------------------------
 
-    async def _matches(self, section: JudgeSection, every: Sequence[Subject]) -> list[tuple[Subject, Subject]]:
+    async def _matches(
+        self, name: str, section: JudgeSection, every: Sequence[Subject]
+    ) -> list[tuple[Subject, Subject]]:
         """The pairs to compare. If a baseline cannot be made, the episodes that need it get an error."""
         if section.against == "group":
             together: dict[tuple[object, ...], list[Subject]] = defaultdict(list)
@@ -228,7 +230,7 @@ class Judging:
             return [(s, replace(s, reply=_reference(s), decision=-1)) for s in every]
         who = self.plan.occupant(section.against or "")
         asked = {subject.peers: subject for subject in reversed(every)}  # the first subject of each prompt
-        make = self._reply if section.scope == "reply" else partial(self._episode, section)
+        make = partial(self._reply, name) if section.scope == "reply" else partial(self._episode, name, section)
         made = await answers_of(make(subject, who) for subject in asked.values())
         baselines = dict(zip(asked, made, strict=True))
         matches: list[tuple[Subject, Subject]] = []
@@ -239,7 +241,12 @@ class Judging:
                 matches.append((subject, baseline))
         return matches
 
-    async def _reply(self, subject: Subject, who: Occupant) -> Subject:
+    def _spent(self, name: str, subject: Subject, used: Mapping[str, int]) -> None:
+        """Count the tokens of a baseline with the episode that it was made for."""
+        subject.episode.used = dict(Counter(subject.episode.used) + Counter(used))
+        self.counts[f"{name}/baseline"] += sum(used.values())
+
+    async def _reply(self, name: str, subject: Subject, who: Occupant) -> Subject:
         """The baseline's reply to the same prompt."""
         turn = subject.turn
         agent = self.team.plain(turn.role, who, speech_of(self.plan.recipe))
@@ -251,15 +258,17 @@ class Judging:
         task = replace(subject.episode.task, id=f"{subject.episode.task.id}/baseline")
         stamp = Stamp(self.plan.recipe.seed, task, 0, f"{subject.episode.task.id}/baseline", turn.decision)
         drawn = await answered(agent, agent.look(seen), stamp)
+        self._spent(name, subject, {drawn.policy: drawn.sampled})
         return replace(subject, reply=drawn.text, turn=drawn)
 
-    async def _episode(self, section: JudgeSection, subject: Subject, who: Occupant) -> Subject:
+    async def _episode(self, name: str, section: JudgeSection, subject: Subject, who: Occupant) -> Subject:
         """Play the same task with the baseline in the seats that are judged."""
         roles = self.roles(section)
         seats = {r: who if r in roles else taker for r, taker in subject.episode.seats.items()}
         task = replace(subject.episode.task, id=f"{subject.episode.task.id}/baseline")
         seated = self.team.seating(lambda _: seats, speech_of(self.plan.recipe))(task)
         played = await self.runner.episode(task, 0, seated)
+        self._spent(name, subject, played.used)
         found = [s for s in subjects(played, section, roles) if s.role == subject.role]
         if played.error is not None or not found:
             raise JudgeError(f"the baseline's episode of {task.id} failed: {played.error}")
@@ -268,13 +277,15 @@ class Judging:
     # -- metrics --------------------------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of the questions since the last call: the share that was answered, and the share whose answer changed
-        with the order."""
+        """Metrics of the questions since the last call: the share that was answered, the share whose answer changed
+        with the order, and the tokens of what replies were compared with."""
         out: dict[str, float] = {}
         for name in self.sections:
             if asked := self.counts[f"{name}/asked"]:
                 out[f"judge/{name}/coverage"] = self.counts[f"{name}/said"] / asked
                 out[f"judge/{name}/flips"] = self.counts[f"{name}/flipped"] / asked
+        if any(s.kind == "pairwise" and s.against not in ("group", "reference") for s in self.sections.values()):
+            out["baseline_tokens"] = float(sum(self.counts[f"{name}/baseline"] for name in self.sections))
         out |= {key: fmean(sorted(marks)) for key, marks in sorted(self._marks.items())}
         self.counts.clear()
         self._marks.clear()

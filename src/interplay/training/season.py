@@ -2,14 +2,15 @@
 
 After every step: A policy that has collapsed goes back to its newest snapshot, with a new optimiser. A policy that is
 due and has not collapsed is saved as a snapshot, so the newest snapshot is always a good one. An exploiter whose life
-is over is saved and begins a new life. Ratings are measured only when a snapshot is due.
+is over is saved and begins a new life. Ratings are measured only when a snapshot is due. The learner's thread reads and
+writes the weights, since those of a large model would block the event loop for long.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from interplay.algorithms import Independent
@@ -19,6 +20,7 @@ from interplay.rollout.team import Team, speech_of
 from interplay.seats import RunPlan
 from interplay.training.learner import Learner
 from interplay.training.snapshots import Snapshots
+from interplay.training.thread import LearnerThread
 from interplay.types import Episode, Occupant, One, Policy, Role, Snapshot
 
 log = logging.getLogger("interplay")
@@ -35,7 +37,7 @@ class Season:
         return {who for who in drawn if isinstance(who, Snapshot)}
 
     async def end_step(
-        self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float]
+        self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float], thread: LearnerThread
     ) -> tuple[dict[str, float], set[str]]:
         """Take the league's actions after a step; return metrics, and the policies whose weights changed."""
         found: dict[str, float] = {}
@@ -44,24 +46,24 @@ class Season:
             due = step % self.league.section.every == 0
             wrong = self.league.symptom(name, episodes, metrics.get(f"{name}/entropy"))
             if due and self.league.section.alarm is not None:
-                measured, fallen = await self._rate(name)
+                measured, fallen = await self._rate(name, thread)
                 found |= measured
                 wrong = wrong or fallen
             if self.league.section.alarm is not None:
                 found[f"league/alarm/{name}"] = float(wrong is not None)
-            if wrong is not None and self._answer(name, step, wrong):
+            if wrong is not None and await self._answer(name, step, wrong, thread):
                 changed.add(name)
             elif due:
-                self.snapshots.keep(self.league.add(name, step))
+                await self._keep(self.league.add(name, step), thread)
         for name in self.league.lives:
             if self.league.over(name, step):
-                self.snapshots.keep(self.league.add(name, step))
+                await self._keep(self.league.add(name, step), thread)
                 if self.league.rebirth(name, step):
-                    self._go_back(name, Snapshot(name))
+                    await self._go_back(name, Snapshot(name), thread)
                     changed.add(name)
         return found, changed
 
-    def _answer(self, name: str, step: int, wrong: str) -> bool:
+    async def _answer(self, name: str, step: int, wrong: str, thread: LearnerThread) -> bool:
         """Answer a collapse: roll back, or only warn. Returns whether the weights changed."""
         alarm = self.league.section.alarm
         assert alarm is not None
@@ -70,16 +72,25 @@ class Season:
             return False
         good = self.league.roll_back(name, wrong)
         log.warning("step %d: policy '%s' has collapsed: %s; it goes back to %s", step, name, wrong, good)
-        self._go_back(name, good)
+        await self._go_back(name, good, thread)
         return True
 
-    def _go_back(self, name: str, snapshot: Snapshot) -> None:
-        self.team.pool.restore(name, self.snapshots.source(snapshot))
+    async def _keep(self, snapshot: Snapshot, thread: LearnerThread) -> None:
+        await thread.do(lambda: self.snapshots.keep(snapshot))
+
+    async def _seat(self, more: Iterable[Snapshot], thread: LearnerThread) -> None:
+        await thread.do(lambda: self.snapshots.seat({*self.snapshots.seated, *more}))
+
+    async def _go_back(self, name: str, snapshot: Snapshot, thread: LearnerThread) -> None:
+        await thread.do(lambda: self.team.pool.restore(name, self.snapshots.source(snapshot)))
         self.learners[name].begin_again()
 
-    async def _rate(self, name: str) -> tuple[dict[str, float], str | None]:
-        if self.league.health[name].best is None:  # the first time, rate its start for comparison
-            self.snapshots.seat({*self.snapshots.seated, Snapshot(name)})
+    async def _rate(self, name: str, thread: LearnerThread) -> tuple[dict[str, float], str | None]:
+        first = self.league.health[name].best is None
+        if first:
+            await self._seat([Snapshot(name)], thread)
+        await self._seat([other for other in self.plan.panel if isinstance(other, Snapshot)], thread)
+        if first:  # rate its start for comparison
             self.league.rate(name, self.league.rating(await self._panel(Snapshot(name))))
         scores = await self._panel(Policy(name))
         rating = self.league.rating(scores)
@@ -91,7 +102,6 @@ class Season:
         Sampling is as in training, since the alarm is about collapse in training."""
         recipe, alarm, panel = self.plan.recipe, self.league.section.alarm, self.plan.panel
         assert alarm is not None
-        self.snapshots.seat({*self.snapshots.seated, *(other for other in panel if isinstance(other, Snapshot))})
         runner = Runner(recipe.seed + 3, recipe.rollout, Independent(), recipe.reward)
         tasks = [self.plan.task(i, "validation") for i in range(alarm.games)]
 

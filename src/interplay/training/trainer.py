@@ -241,7 +241,8 @@ class Trainer(RunState):
         return metrics
 
     async def _between(self, learned: Learned, clock: Clock) -> dict[str, float]:
-        """Work between two steps, while nothing is sampled: probe, audit, league, references, a short evaluation."""
+        """Work between two steps, while nothing is sampled: probe, audit, league, references, a short evaluation. The
+        learner's thread reads and writes snapshots: meanwhile tools and programs outside may need the event loop."""
         updated = self.plan.updated(self.step_index - 1)
         for name in updated:
             self.probe.remember(name, learned.batches[name].trained)
@@ -250,16 +251,16 @@ class Trainer(RunState):
         if self.auditing is not None:
             metrics |= await self.auditing.after(self.step_index, learned.episodes)
         if self.season is not None:
-            found, changed = await self.season.end_step(self.step_index, learned.episodes, learned.metrics)
+            found, changed = await self.season.end_step(self.step_index, learned.episodes, learned.metrics, self.thread)
             metrics |= found
-            self._publish(changed)
+            await self.thread.do(lambda: self._publish(changed))
             clock.lap("league")
         if self.evolver is not None and self.evolver.due(self.step_index):
             metrics |= await self.evolver.round()
             clock.lap("evolve")
-        self._refresh_references()
+        await self.thread.do(self._refresh_references)
         if self.plan.recipe.stream.max_staleness:
-            self.feed.seat_snapshots()
+            await self.thread.do(self.feed.seat_snapshots)
         section = self.plan.recipe.eval
         if self.observer.evaluate is not None and section.every and self.step_index % section.every == 0:
             if section.beside and self.plan.recipe.stream.max_staleness:
@@ -274,9 +275,13 @@ class Trainer(RunState):
         assert self.observer.evaluate is not None
         metrics = await self._measured_beside()
         copies = {Policy(name): Snapshot(name, "eval") for name in self.plan.trainable}
-        for who in copies.values():
-            self.snapshots.keep(who)
-        self.feed.hold(copies.values())
+
+        def copied() -> None:
+            for who in copies.values():
+                self.snapshots.keep(who)
+            self.feed.hold(copies.values())
+
+        await self.thread.do(copied)
         seats = {role: _replaced(who, copies) for role, who in self.plan.seats.items()}
         work = self.observer.evaluate(self.team, self.step_index, seats)
         self._beside = self.step_index, asyncio.ensure_future(work)
@@ -289,7 +294,7 @@ class Trainer(RunState):
         step, work = self._beside
         found = {**await work, "eval/step": float(step)}
         self._beside = None
-        self.feed.hold(())
+        await self.thread.do(lambda: self.feed.hold(()))
         return found
 
     def _publish(self, names: Iterable[str]) -> None:
@@ -335,7 +340,7 @@ class Trainer(RunState):
 
     def _used(self, groups: Sequence[Group], learned: Learned) -> Counter[str]:
         """The tokens that each policy sampled for this step. Failed and dropped episodes count too, and so do rejected
-        candidates, playouts and the calls of judges."""
+        candidates, playouts, the calls of judges and the words that judges compare replies with."""
         used, self.feed.discarded = self.feed.discarded, Counter()
         designs = [e for e in learned.episodes if not e.used]  # a designer's, which are stored without `used`
         for turn in (t for e in designs for t in e.turns):

@@ -108,11 +108,12 @@ class PageAnswers:
                 self.add(f"run/{run.key}/explain", at | {"turn": turn["id"]})
         if page["same_task"] > 1:
             self.add(f"run/{run.key}/task", {"source": source, "id": page["task"]["id"]})
-        self._media(run, page["turns"])
+        self._media(run, [*page["turns"], *page["judged"]])
         return True
 
     def _media(self, run: RunReader, turns: Iterable[dict[str, Any]]) -> None:
-        for one in (m for t in turns for message in t["messages"] for m in message["media"]):
+        messages = (m for t in turns for some in (t["messages"], *t["answers"]) for m in some)
+        for one in (medium for message in messages for medium in message["media"]):
             ending, kind = (".png", "image/png") if one["kind"] == "image" else (".wav", "audio/wav")
             for folder in (run.folder / "media", run.folder / "eval" / "media"):
                 path = folder / f"{one['digest']}{ending}"

@@ -174,6 +174,19 @@ def test_a_required_tool_call_is_the_only_thing_that_can_be_sampled(players: Any
     assert all(len(turn.spoken.calls) == 1 and turn.last.action in turn.last.mask for turn in turns)
 
 
+@pytest.mark.parametrize(("how", "shown"), [({}, "bob: hello"), ({"names": "drop"}, "hello")])
+def test_a_name_stands_before_a_users_words_or_is_left_out(
+    program: Make, players: Any, how: dict[str, str], shown: str
+) -> None:
+    """`names = "drop"` did nothing for coroutines. The prompt that the model reads has no name either."""
+    (task,) = program("small_teams:named", roles=["planner"], how=how)
+    (message,) = envs.make(task).observe()["planner"].messages
+    assert message.content == shown
+    (turn,) = players.play([task])[0].turns
+    prompt = players.loaded.tokenizer.decode(turn.last.prompt)
+    assert ("bob" in prompt) == (not how) and "hello" in prompt
+
+
 def test_every_call_says_whether_its_history_is_new_kept_edited_or_foreign(program: Make, players: Any) -> None:
     (episode,) = players.play(program("small_teams:forgets"))
     assert episode.error is None

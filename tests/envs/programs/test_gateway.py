@@ -146,6 +146,15 @@ def test_a_name_stands_before_a_users_words_and_parts_are_joined(serve: Any) -> 
     assert [(m.role, m.content) for m in served.asked[0].messages] == [("system", "rules"), ("user", "bob: one two")]
 
 
+def test_a_name_can_be_left_out(serve: Any) -> None:
+    """`names = "drop"`, in both ways to ask. The words and the names of tools stay as they are."""
+    served = serve(program={"names": "drop"})
+    told = {"role": "user", "name": "bob", "content": "bob: is here"}
+    ask(served, messages=[told])
+    served.client.responses.create(model="planner", input=[told])
+    assert [[m.content for m in asked.messages] for asked in served.asked] == [["bob: is here"]] * 2
+
+
 def test_responses_go_on_from_the_one_before(serve: Any) -> None:
     calls = (ToolCall("call_1", "add", '{"a": 1}'),)
     served = serve(lambda q: says("", calls=calls) if len(q.messages) < 3 else says("done"))

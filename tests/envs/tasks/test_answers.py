@@ -16,6 +16,7 @@ from interplay.envs.splits import SPLITS
 from interplay.envs.tasks import word_sums
 from interplay.envs.tasks.data import DataEnv
 from interplay.envs.tasks.debate import DebateEnv
+from interplay.envs.tasks.search import Search
 from interplay.errors import ConfigError
 from interplay.rewards.calculator import calculate
 from interplay.types import Level, Observation, Role
@@ -73,7 +74,11 @@ def test_the_scripted_team_scores_everything(name: str, options: dict[str, Any])
         rounds = env.rounds if isinstance(env, DebateEnv) and len(env.roles) != 2 else 1
         for role in env.roles:
             own = sum(v for (_, who), v in earned.items() if who == role)
-            assert own == pytest.approx(2.0 if env.roles == ("reader",) else rounds), role
+            if isinstance(env, Search):  # where the question itself finds every passage, searching earns nothing
+                searches, reads = bool(env._rewarded()) * (role == env.roles[0]), role == "reader"
+                assert own == pytest.approx(searches + reads), role
+            else:
+                assert own == pytest.approx(rounds), role
 
 
 def _echo(role: Role, seen: Observation) -> str:
@@ -108,7 +113,7 @@ def test_cheats_score_nothing(name: str, options: dict[str, Any], cheat: str) ->
     for index in range(4):
         earned = play(new(name, index, "test", **options), CHEATS[cheat])
         searched = earned.pop(("found", "searcher"), 0.0) + earned.pop(("found", "reader"), 0.0)
-        assert searched == 0 or cheat == "echo of the question"  # asking for the question itself is an honest search
+        assert searched == 0  # the question itself, used as a query, earns nothing either
         wrong = ("giant number", "tower", "every answer in one", "every label")  # one answer, in the form
         small = cheat in wrong or (cheat == "code" and "tool" in options)
         assert earned["correct", None] == 0
@@ -277,13 +282,15 @@ def test_brief_inference_lists_its_labels() -> None:
 
 
 def test_searches_are_paid_for_what_they_bring_up_first() -> None:
-    """Half of the passages each; finding one again earns nothing; the reader is rewarded by F1."""
-    env = new("search", searches=3, results=1)
+    """The question finds the person, so only the town earns; finding it again earns nothing; the reader is rewarded by
+    F1."""
+    env = new("search", searches=4, results=1)
     person, town = env.row["gold"]
-    assert [r.value for r in env.step({"searcher": person["title"]})] == [0.5]
+    assert [r.value for r in env.step({"searcher": env.row["question"]})] == [0.0]
     assert person["text"] in env.observe()["searcher"].messages[-1].content
     assert [r.value for r in env.step({"searcher": person["title"]})] == [0.0]
-    assert [r.value for r in env.step({"searcher": town["text"]})] == [0.5]
+    assert [r.value for r in env.step({"searcher": town["text"]})] == [1.0]
+    assert [r.value for r in env.step({"searcher": town["title"]})] == [0.0]
     seen = env.observe()
     assert list(seen) == ["reader"] and town["text"] in seen["reader"].messages[-1].content
     answer = env.row["answers"][0]
@@ -291,6 +298,19 @@ def test_searches_are_paid_for_what_they_bring_up_first() -> None:
         [0.2, 0.8 * 2 / 3]
     )
     assert [r.value for r in env.outcome()] == [0.0]
+
+
+def test_copying_the_question_or_common_words_earn_nothing() -> None:
+    """The question finds the first passage, which is not counted. Common words are in many passages and find none.
+    Where the question finds every passage, the search is not scored."""
+    for index in range(60):
+        env = new("search", index, results=3)
+        assert isinstance(env, Search) and len(env._rewarded()) == 1
+        assert [r.value for r in env.step({"searcher": env.row["question"]})] == [0.0]
+        found = env.found
+        assert [r.value for r in env.step({"searcher": "town river market"})] == [0.0] and env.found == found
+        (everything,) = new("search", index, results=8).step({"searcher": env.row["question"]})
+        assert everything.value is None
 
 
 def test_done_ends_the_search() -> None:

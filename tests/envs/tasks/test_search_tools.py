@@ -31,7 +31,10 @@ def test_bm25_by_hand() -> None:
     assert list(at) == [0, 1] and list(weights) == pytest.approx([once, twice]) and twice > once
     assert index.search("red", 5) == [1, 0] and index.search("Sky, the FOX!", 5) == [0, 2]
     assert index.search("nothing known", 5) == [] and index.search("the of", 5) == [] and Index([]).search("x", 3) == []
-    assert Index(["same", "same", "same"]).search("same", 2) == [0, 1]
+    equal = Index(["same", "same one", "same", "same"])
+    assert equal.search("same", 4) == [0, 2, 3, 1] and equal.search("same", 3) == [0, 2, 3]
+    assert equal.search("same", 2) == [], "not some of those that fit equally well"
+    assert equal.search("same one", 2) == [1]
 
 
 class _Service(BaseHTTPRequestHandler):

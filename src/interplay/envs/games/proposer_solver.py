@@ -46,7 +46,7 @@ OPERATORS: dict[type[ast.operator], tuple[str, Callable[[int, int], int]]] = {
 }
 LARGEST = 999
 _EXPRESSION = re.compile(r"[\d+\-*/%() ]{3,200}")
-_NUMBER = re.compile(r"(-?\d{1,40})\.?")
+_NUMBER = re.compile(r"(-?[0-9]{1,40})\.?")  # digits of other scripts are no answer
 
 
 class Options(Section):
@@ -236,8 +236,10 @@ class ProposerSolver(Env):
             grid = "\n".join("".join(cells[r : r + self.most]) for r in range(0, len(cells), self.most))
             if self._checked(grid) is not None:
                 return grid
+        # Large numbers, except for divisors, spread the values: no number answers more than 1 in 400.
+        other = rng.randint(2, 5 if self.operator == "//" else LARGEST)
         extra = "".join(f" + {rng.randint(1, 9)}" for _ in range(rng.randrange(self.most)))
-        return f"{self.number} {self.operator} {rng.randint(2, 99)}{extra}"
+        return f"{self.number} {self.operator} {other}{extra}"
 
     def answer(self) -> str:
         """A right answer to the task."""

@@ -32,7 +32,7 @@ from typing import Any, Protocol
 from interplay.envs.programs import ending
 from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
-from interplay.envs.programs.talk import messages_of, tools_of
+from interplay.envs.programs.talk import Names, messages_of, tools_of
 from interplay.errors import EnvError, InterplayError, ReplayError
 from interplay.types import HistoryMatch, Message, ProgramCall, Role, Spoken
 
@@ -103,6 +103,7 @@ class How:
     history: HistoryMatch = "noise"
     only: Mapping[Role, Sequence[str]] = field(default_factory=dict)
     effects: EffectLog = field(default_factory=EffectLog)
+    names: Names = "prefix"
 
 
 class _Live:
@@ -131,7 +132,7 @@ class _Live:
     ) -> Spoken:
         listed = tuple(map(Spoken, only or self.how.only.get(role, ())))
         call = ProgramCall(tools_of(tools), tuple(stop), max_tokens, listed, history=self.how.history)
-        question = Inquiry(role, messages_of(messages), call, phase)
+        question = Inquiry(role, messages_of(messages, self.how.names), call, phase)
         future: asyncio.Future[Spoken] = self.loop.create_future()
         self.futures.append((question, future))
         try:

@@ -280,7 +280,8 @@ class OutsideProgram(Asking):
         if options.coroutine:
             team = imported("env.coroutine", options.coroutine)
             only = {role: route.only for role, route in options.route.items() if route.only}
-            how = How(options.program.seconds, options.program.history, only, self.log)
+            way = options.program
+            how = How(way.seconds, way.history, only, self.log, way.names)
             return CoroutineRun(team, self.task.data[ROW], how)
         if options.attach:
             attach.prepare(options)

@@ -1,7 +1,9 @@
 """A small BM25 index over passages, for a search tool.
 
 Okapi BM25 with Lucene's idf. The weights of a word are computed when it is first used, so a query only adds up a few
-arrays. Ties go to the earlier passage, so results depend only on the corpus and the query.
+arrays. Passages with equal scores are in the order of the corpus, so results depend only on the corpus and the query.
+If not all passages with an equal score can be returned, none of them is: a query that fits many passages equally well
+says nothing about any of them, and a blind query would otherwise find some by chance.
 """
 
 from __future__ import annotations
@@ -41,14 +43,18 @@ class Index:
         self.weights: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # for words that were used in a query
 
     def search(self, query: str, count: int) -> list[int]:
-        """At most `count` indices, best first; only passages that share a word with the query."""
+        """At most `count` indices, best first; only passages that share a word with the query, and that it prefers to
+        all that are left out."""
         scores = np.zeros(self.size)
         for word in dict.fromkeys(words(query[:1_000])):
             if word in self.places:
                 at, weights = self._weighted(word)
                 scores[at] += weights
         found = np.flatnonzero(scores)
-        best = found[np.lexsort((found, -scores[found]))][:count]
+        ranked = found[np.lexsort((found, -scores[found]))]
+        best, rest = ranked[:count], ranked[count:]
+        if len(rest):
+            best = best[scores[best] > scores[rest[0]] * (1 + 1e-9)]
         return [int(place) for place in best]
 
     def _weighted(self, word: str) -> tuple[np.ndarray, np.ndarray]:

@@ -8,15 +8,18 @@ Observation   searcher: the question, its queries and what they found. Reader: t
 Actions       searcher: a query, or "done". An empty query, or one with more than 150 characters, finds nothing. Reader:
               free text that ends with "Answer: " and the answer, of at most 20 words.
 Rewards       searcher: `found` (agent, each search): the share of the passages with the answer that this search found
-              for the first time; not scored if it is not known which passages these are. Reader: `format` (process) 0.2
-              for an answer in the form, `match` (agent) 0.8 times its F1. `correct` (team, at the end): 1 for an exact
-              match.
+              for the first time. Passages that the question itself finds when it is used as a query are not counted,
+              so copying it earns nothing. Not scored if no passage is left, or if it is not known which passages have
+              the answer. Reader: `format` (process) 0.2 for an answer in the form, `match` (agent) 0.8 times its F1.
+              `correct` (team, at the end): 1 for an exact match.
 Data          prepared rows of kind search (hotpotqa, musique) with their corpus, or generated two-hop questions over
               invented people and towns, with their own passages.
 Tool          BM25 over the whole corpus (`pool = "corpus"`) or over the passages that came with the question
-              (`pool = "row"`); `web`: a search service over HTTP (see web.py), whose answers may change.
+              (`pool = "row"`). Passages that fit equally well are returned only if there is room for all of them, so a
+              query of common words finds nothing. `web`: a search service over HTTP (see web.py), whose answers may
+              change.
 Checker       exact match and F1 as in SQuAD and HotpotQA (rewards/short_text.py).
-Version       1
+Version       2
 """
 
 from __future__ import annotations
@@ -78,6 +81,7 @@ class Search(DataEnv):
     Options = Options
     kind: ClassVar[str] = "search"
     success: ClassVar[str] = "correct"
+    version = "2"  # version 1 also counted passages that the question itself finds, or a query of common words
     slow: ClassVar[bool] = True  # the corpus may be large, or the search may go over the web
     reward_names: ClassVar[tuple[str, ...]] = ("found", "format", "match", "correct")
 
@@ -122,7 +126,7 @@ class Search(DataEnv):
         self.found = tuple(dict.fromkeys((*before, *self._search(query))))
         self.queries += (query[:LONGEST_QUERY],)
         self.searching = len(self.queries) < self.task.data["searches"]
-        gold = self._gold()
+        gold = self._rewarded()
         new = sum(passage in gold for passage in self.found) - sum(passage in gold for passage in before)
         return Rewards.agent("found", {role: new / len(gold) if gold else None})
 
@@ -178,8 +182,11 @@ class Search(DataEnv):
         found = source.table("corpus")[passage]
         return found["title"], found["text"]
 
-    def _gold(self) -> set[tuple[str, str]]:
-        return {self._passage(p) for p in self.row["gold"]} if not self.task.data["web"] else set()
+    def _rewarded(self) -> set[tuple[str, str]]:
+        """The passages with the answer that the question itself does not find."""
+        if self.task.data["web"]:
+            return set()
+        return {self._passage(p) for p in self.row["gold"]} - set(self._search(self.row["question"][:LONGEST_QUERY]))
 
     # -- for scripted players, and generated rows -----------------------------------------------------------------
 

@@ -128,6 +128,11 @@ async def forgets(row: Row, ask: Any) -> str:
     return said
 
 
+async def named(row: Row, ask: Any) -> str:
+    """Says who speaks, as group chats do."""
+    return str(await ask("planner", [{"role": "user", "name": "bob", "content": "hello"}]))
+
+
 def length(row: Row, result: str) -> float:
     return float(len(result))
 
