@@ -585,6 +585,9 @@ class Elsewhere:
     async def episode(self, task: Task, replica: int, seated: Any) -> Any:
         return pickle.loads(pickle.dumps(await self.runner.episode(task, replica, seated)))
 
+    async def judge(self, name: str, episodes: Any) -> Any:
+        raise AssertionError("a reward model is asked by the process of the run")
+
     async def sync(self) -> None:
         pass
 

@@ -536,7 +536,7 @@ def test_a_snapshot_stays_in_memory_while_an_episode_plays_against_it(tmp_path: 
             return
         if trainer.step_index and trainer.feed.stream.gate.is_set():
             moved.extend(map(str, trainer.snapshots.seated ^ set(wanted)))
-        playing = {who for seats in trainer.feed._seats.values() for who in feed._snapshots(seats)}
+        playing = {who for seats in trainer.feed._seats.values() for who in feed.snapshots_in(seats)}
         gone.extend(str(who) for who in playing - set(wanted))
         seat(wanted)
 
