@@ -352,7 +352,7 @@ def test_an_environment_that_needs_a_package_does_not_hide_the_others(monkeypatc
     monkeypatch.setattr("interplay.rewards.algebra.require", missing)
     monkeypatch.setattr(env.ENVIRONMENTS, "_points", {"broken": "no_such_module:Game"})
     monkeypatch.setattr(algorithm.ALGORITHMS, "_points", {"broken": "no_such_module:Rule"})
-    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr("interplay.cli.lists.console", Console(width=300))
     listing = call("envs").output
     assert "pip install 'interplay[math]'" in listing and "no_such_module" in listing
     assert all(f" {name} " in listing for name in ("math", "tictactoe", "sudoku", "openspiel:GAME"))
