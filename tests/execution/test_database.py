@@ -129,7 +129,7 @@ def test_files_are_read_whole_or_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         database.read(file)
     file.write_text("no database")
-    with pytest.raises(DataError, match="not a SQLite or DuckDB database"):
+    with pytest.raises(DataError, match="is not a database; expected a file of SQLite or DuckDB"):
         database.read(file)
     file.unlink()
     db = sqlite3.connect(file)
