@@ -19,7 +19,7 @@ from families import make
 from helpers import close_to, random_adapter, serve
 from sighted import FAMILIES, loaded, picture, sound
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForMultimodalLM
+from transformers import AutoConfig, AutoModelForMultimodalLM, Qwen2_5_VLConfig
 
 from interplay.agents.render import Prompt, Renderer, Said
 from interplay.cli.export import _merge
@@ -28,10 +28,10 @@ from interplay.engines.local import LocalEngine
 from interplay.engines.local.speculation import Speculation
 from interplay.errors import EngineError, ModelError
 from interplay.models.adapter import Adapter
-from interplay.models.load import Loaded, Patches, load
+from interplay.models.load import Loaded, Patches, blank, load
 from interplay.models.lora import save_adapter
 from interplay.models.save import save as save_whole
-from interplay.models.senses import family_of
+from interplay.models.senses import encoder_bytes, family_of
 from interplay.models.stacked import layers
 from interplay.training.forward import logprobs, pieces, predict
 from interplay.training.tries import Example
@@ -267,6 +267,21 @@ def test_features_are_computed_once_and_their_bits_do_not_depend_on_the_batch(mo
     together = senses.features(spans)
     assert all(torch.equal(alone[d], together[d]) for d in alone)
     assert all(senses.features(spans)[d] is together[d] for d in alone)
+
+
+def test_the_memory_of_an_encoder_is_counted(model: Model) -> None:
+    assert encoder_bytes(model.ours.model) > 1 << 20
+
+
+def test_the_memory_of_qwens_encoder_and_of_a_text_model() -> None:
+    """By hand, in bf16: 57,065 patches in a call, each with the residual stream in fp32, queries, keys, values, rotated
+    queries and keys, and the result; and copies of the three matrices of 32 feed-forward layers."""
+    assert encoder_bytes(make("llama")) == 0
+    with torch.device("meta"):
+        large = blank("Qwen2.5-VL", Qwen2_5_VLConfig(), torch.bfloat16)
+    eye = large.config.vision_config
+    assert (eye.hidden_size, eye.intermediate_size, eye.depth, eye.patch_size) == (3584, 3420, 32, 14)
+    assert encoder_bytes(large) == 57_065 * (4 + 2 * 6) * 3584 + 2 * 3 * 32 * 3424 * 3584
 
 
 def test_an_engine_refuses_media_that_its_model_cannot_take() -> None:

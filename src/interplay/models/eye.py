@@ -150,4 +150,15 @@ def _among(q_PHD: Tensor, k_PHD: Tensor, v_PHD: Tensor, length: int) -> Tensor:
 
 def suits(model: PreTrainedModel) -> bool:
     """Whether a model has such an encoder, in a precision that the kernels compute in."""
-    return model.config.model_type == "qwen2_5_vl" and (model.device.type == "cuda" or model.dtype is torch.float32)
+    if model.config.model_type != "qwen2_5_vl":
+        return False
+    return model.device.type != "cpu" or model.dtype is torch.float32
+
+
+def copied_bytes(model: PreTrainedModel) -> int:
+    """The size of the matrices that an `Eye` of this model copies."""
+    if not suits(model):
+        return 0
+    config = model.config.vision_config
+    inner = -(-config.intermediate_size // _MULTIPLE) * _MULTIPLE
+    return int(3 * inner * config.hidden_size * config.depth * model.dtype.itemsize)

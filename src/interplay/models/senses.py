@@ -300,6 +300,28 @@ def _refuse_mismatch(places: int, features_KC: Tensor) -> None:
         )
 
 
+def encoder_bytes(model: PreTrainedModel) -> int:
+    """The most that a vision or audio encoder needs on a GPU besides its weights: the states of the media in one call,
+    and the copies of `eye.py`. 0 for a text model."""
+    parts = [getattr(model.config, name, None) for name in ("vision_config", "audio_config")]
+    config = next((part for part in parts if part is not None), None)
+    if config is None:
+        return 0
+    first = lambda *names: next(int(v) for n in names if (v := getattr(config, n, None)))  # noqa: E731
+    width = first("embed_dim", "d_model", "hidden_size")
+    ratio = getattr(config, "mlp_ratio", None)
+    inner = first("intermediate_size", "encoder_ffn_dim") if ratio is None else int(ratio * width)
+    if hasattr(config, "num_mel_bins"):
+        numbers = 2 * int(config.num_mel_bins)  # of the input, for each position
+    else:
+        numbers = 3 * int(config.patch_size) ** 2 * int(getattr(config, "temporal_patch_size", 1))
+    size = model.dtype.itemsize
+    # Beside the residual stream in fp32: queries, keys and values, the rotated ones and the result; or the feed-forward
+    # layer's input, gate, up and their product.
+    each = 4 * width + size * max(6 * width, width + 3 * inner)
+    return TOGETHER // numbers * each + eye.copied_bytes(model)
+
+
 def of(model: PreTrainedModel) -> Senses | None:
     """The senses of a loaded model; None for a text model."""
     found: Senses | None = getattr(model, "_interplay_senses", None)

@@ -26,7 +26,7 @@ from interplay.errors import ConfigError
 from interplay.models.adapter import sizes
 from interplay.models.device import device_of, dtype_of, wanted_device
 from interplay.models.load import blank, read_config
-from interplay.models.senses import KEPT_BYTES, family_of
+from interplay.models.senses import KEPT_BYTES, encoder_bytes
 from interplay.models.shape import cache_shape
 from interplay.models.stacked import layers
 from interplay.rollout.in_flight import cache_room
@@ -45,9 +45,9 @@ _TOKENS = 64  # in the forward pass that is measured
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """The needed bytes by purpose, and the memory of the device that the run may take. `features` limits the kept
-    pictures and sounds. `why` says why the cache has its size. `available` is None if this machine has no such device;
-    the cache, which takes a share of it, is then 0."""
+    """The needed bytes by purpose, and the memory of the device that the run may take. `features` is the most for kept
+    pictures and sounds, and on a GPU for their encoder. `why` says why the cache has its size. `available` is None if
+    this machine has no such device; the cache, which takes a share of it, is then 0."""
 
     parts: dict[str, int]
     cache: int
@@ -102,7 +102,7 @@ class _Shape:
     cache: int  # bytes per token in the key-value cache
     context: int  # longest sequence in tokens
     adapters: tuple[tuple[str, int, int], ...]  # name, input and output size of layers that can have one
-    perceives: bool  # whether it sees or hears
+    encoder: int  # bytes for its vision or audio encoder on a GPU, besides its weights; 0 for a text model
 
     @property
     def count(self) -> int:
@@ -139,7 +139,8 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
     available = None if whole is None else int(recipe.memory.share * whole)
     free, reserve = (available or 0) - parts["weights"], sum(parts.values()) - parts["weights"]
     cache, why = _cache(recipe, [shapes[base] for base in engines], device, free, reserve)
-    features = KEPT_BYTES * sum(shapes[base].perceives for base in engines)
+    seeing = [shapes[base].encoder for base in engines if shapes[base].encoder]
+    features = KEPT_BYTES * len(seeing) + (sum(seeing) if device == "cuda" else 0)
     return MemoryEstimate(parts, cache, device, available, features, why)
 
 
@@ -346,7 +347,7 @@ def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
         2 * depth * heads * size * dtype.itemsize,
         int(text.max_position_embeddings),
         tuple((name, *sizes(layer)) for name, layer in layers(model).items()),
-        family_of(base, config) is not None,
+        encoder_bytes(model),
     )
 
 
