@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
 
 from interplay import envs
 from interplay.agents.bots import make_bot
-from interplay.envs.dialogue.repair import OPERATIONS, Repair, changed, changes, passes, ran
+from interplay.envs.dialogue.repair import LENGTH, OPERATIONS, Repair, changed, changes, passes, ran
 from interplay.envs.env import outcome_of
 
 
@@ -97,3 +98,17 @@ def test_a_replayed_breaker_does_not_react() -> None:
             env.step({env.acting: bot.act(env, "breaker", random.Random(1)) if env.acting == "breaker" else reply})
         said.append(env.bugs)
     assert said[0] == said[1]
+
+
+def test_no_constant_reply_gains_anything_by_enumeration() -> None:
+    """Over all programs and all bugs, every constant reply earns exactly what a random one earns."""
+    env = made(team="single", rounds=8)
+    earned = []
+    for reply in changes():
+        total = 0.0
+        for right in itertools.product(OPERATIONS, repeat=LENGTH):
+            for bug in (b for b in changes() if changed(right, b) != right):
+                env.right, env.bugs, env.mended, env.broken = right, (bug,), (), changed(right, bug)
+                total += paid(env, reply)["learner"]
+        earned.append(total)  # sums of quarters are exact
+    assert len(set(earned)) == 1
