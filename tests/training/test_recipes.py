@@ -47,6 +47,8 @@ def small(path: Path) -> config.Recipe:
         if name not in sees and not policy.base.startswith(("tiny-vl", "tiny-av"))  # no smaller one sees or hears
     ]
     changes += [f"judges.{n}.who=base:tiny-32x1" for n, j in recipe.judges.items() if j.who.startswith("base:")]
+    # An untrained judge writes no marks, so they are computed from its probabilities.
+    changes += [f"judges.{n}.marks=expected" for n, j in recipe.judges.items() if j.kind == "rubric"]
     changes += [
         "train.steps=2",
         "train.minibatches=2",
