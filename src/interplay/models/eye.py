@@ -150,7 +150,7 @@ def _among(q_PHD: Tensor, k_PHD: Tensor, v_PHD: Tensor, length: int) -> Tensor:
 
 def suits(model: PreTrainedModel) -> bool:
     """Whether a model has such an encoder, in a precision that the kernels compute in."""
-    if model.config.model_type != "qwen2_5_vl":
+    if model.config.model_type != "qwen2_5_vl" or model.config.vision_config.hidden_act != "silu":
         return False
     return model.device.type != "cpu" or model.dtype is torch.float32
 

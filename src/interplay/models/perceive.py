@@ -30,7 +30,14 @@ class Perceived:
 def perceive(processor: Any, token: str, media: Media, max_pixels: int = 0) -> Perceived:
     """Process one medium; `token` is the placeholder that the chat template writes for it."""
     if media.kind == "image":
-        found = processor(text=[token], images=[picture(media.data, max_pixels)], **_OPTIONS)
+        image = picture(media.data, max_pixels)
+        try:
+            found = processor(text=[token], images=[image], **_OPTIONS)
+        except ValueError as error:
+            raise ModelError(
+                f"the model's processor refuses a picture of {image.width} × {image.height} pixels ({error}); expected "
+                "another size or shape."
+            ) from None
     elif getattr(processor, "image_processor", None) is not None:
         side = processor.image_processor.size["height"]
         found = processor(text=[token], images=[spectrogram(media.data, side)], **_OPTIONS)
@@ -56,14 +63,26 @@ def picture(data: bytes, max_pixels: int = 0) -> Any:
     except ImportError:
         raise ModelError("a model that sees needs Pillow: pip install 'interplay[senses]'.") from None
     try:
-        image = Image.open(io.BytesIO(data)).convert("RGB")
-    except (OSError, ValueError) as error:
+        image = opaque(Image.open(io.BytesIO(data)))
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise ModelError(f"a picture cannot be read ({error}); expected a PNG file.") from None
     width, height = image.size
     if max_pixels and width * height > max_pixels:
         scale = (max_pixels / (width * height)) ** 0.5
         image = image.resize((max(1, int(width * scale)), max(1, int(height * scale))))
     return image
+
+
+def opaque(image: Any) -> Any:
+    """A picture in RGB as people see it: on white where it is transparent, and 16-bit greys scaled to 8 bits."""
+    from PIL import Image
+
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+    if "A" in image.mode or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
 
 
 def sound(data: bytes, rate: int) -> np.ndarray:
@@ -98,5 +117,5 @@ def spectrogram(data: bytes, side: int) -> np.ndarray:
     edges = np.geomspace(100, 3_600, side + 1) * size / rate
     bands = [power[:, int(low) : max(int(high), int(low) + 1)].mean(1) for low, high in pairwise(edges)]
     level = 10 * np.log10(np.stack(bands[::-1]) + 1e-12)
-    bright = np.clip((level - level.max()) / 60 + 1, 0, 1) * 255
+    bright = np.clip((level - level.max()) / 60 + 1, 0, 1) * 255 * power.any()  # silence is dark
     return np.repeat(bright.astype(np.uint8)[:, :, None], 3, 2)

@@ -57,7 +57,7 @@ def _png(data: bytes, where: str) -> bytes:
     out = io.BytesIO()
     try:
         Image.open(io.BytesIO(data)).convert("RGB").save(out, "PNG")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{where} cannot be read as a picture or a sound ({error}).") from None
     return out.getvalue()
 
