@@ -445,6 +445,14 @@ def test_a_saved_model_is_an_ordinary_hugging_face_folder(tmp_path: Path) -> Non
 # -- play -------------------------------------------------------------------------------------------------------------
 
 
+def test_play_samples_as_the_evaluation_does(recipe: str) -> None:
+    """An untrained model gives only legal moves if eval.legal is set, so that the person gets a turn."""
+    illegal, legal = (
+        call("play", recipe, f"eval.legal={on}", "--seat", "O", stdin="q\n").output for on in ("false", "true")
+    )
+    assert "illegal" in illegal and "illegal" not in legal and "X (player): 4" in legal
+
+
 def test_playing_a_whole_game(recipe: str) -> None:
     """After illegal input the person is asked again; the bot takes the first free cell; 1, 5, 9 wins."""
     overrides = ["env.size=3", "env.line=3"]

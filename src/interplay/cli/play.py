@@ -43,7 +43,7 @@ def play_game(
     if against is None and path == plan.recipe.env.name:  # no recipe says who else plays
         against = _strongest(plan)
     others = {r: plan.occupant(against) if against else who for r, who in plan.seats.items() if r != role}
-    how = Speech(plan.recipe.eval.temperature, plan.recipe.sampling.max_tokens)
+    how = Speech(plan.recipe.eval.temperature, plan.recipe.sampling.max_tokens, plan.recipe.eval.legal)
     agents = {r: team.agent(r, who, how) for r, who in others.items()}
     env = envs.make(plan.task(seed, "test"))
     seating = "; ".join([f"You are {role}", ", ".join(f"{r} is {w}" for r, w in others.items())])

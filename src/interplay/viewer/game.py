@@ -112,7 +112,7 @@ class Games:
         from interplay.rollout.team import Speech
 
         others = {r: plan.occupant(against) if against else who for r, who in plan.seats.items() if r != role}
-        how = Speech(plan.recipe.eval.temperature, plan.recipe.sampling.max_tokens)
+        how = Speech(plan.recipe.eval.temperature, plan.recipe.sampling.max_tokens, plan.recipe.eval.legal)
         agents = {r: team.agent(r, who, how) for r, who in others.items()}
         seats = {r: "you" if r == role else str(others[r]) for r in plan.roles}
         shown = BrowserGame(secrets.token_urlsafe(8), seats, plan.recipe.reward, plan.recipe.tools)
