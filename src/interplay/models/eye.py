@@ -1,9 +1,9 @@
 """Runs the vision encoder of Qwen2.5-VL without its modules, on the same weights, while it is not trained.
 
 The code of transformers launches many small kernels for each layer: rotary positions in fp32, norms, additions, and the
-gathering of windows. For Qwen2.5-VL-3B's shape these took more time than its matrix products. Here they are a few
-kernels, the same as those of the language model (`kernels/`, or `plain.py` on a CPU). Attention needs no gathering if
-all windows of a batch have the same length.
+gathering of windows. For Qwen2.5-VL-3B's shape these took more than a third of the time. Here they are a few kernels,
+the same as those of the language model (`kernels/`, or `plain.py` on a CPU). Attention needs no gathering if all
+windows of a batch have the same length.
 
 The matrices of the feed-forward layers are copied: gate and up are joined, and their size (3,420) is filled with zeros
 to a multiple of 8, because other sizes make matrix products slow. Zeros change no result.
@@ -52,7 +52,7 @@ class Eye:
         self.heads, self.merge = config.num_heads, config.spatial_merge_size
         self.window = config.window_size // config.patch_size // self.merge  # tokens along a side of a window
         self.whole = frozenset(config.fullatt_block_indexes)  # layers in which all patches of a picture see each other
-        self.size = -(-config.intermediate_size // _MULTIPLE) * _MULTIPLE
+        self.size = _filled(config.intermediate_size)
         self._inner = [self._feed_forward(block.mlp) for block in self.vision.blocks]
 
     def _feed_forward(self, mlp: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,6 +148,11 @@ def _among(q_PHD: Tensor, k_PHD: Tensor, v_PHD: Tensor, length: int) -> Tensor:
     return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1)
 
 
+def _filled(size: int) -> int:
+    """The size of the feed-forward layers with the zeros."""
+    return -(-size // _MULTIPLE) * _MULTIPLE
+
+
 def suits(model: PreTrainedModel) -> bool:
     """Whether a model has such an encoder, in a precision that the kernels compute in."""
     if model.config.model_type != "qwen2_5_vl" or model.config.vision_config.hidden_act != "silu":
@@ -160,5 +165,4 @@ def copied_bytes(model: PreTrainedModel) -> int:
     if not suits(model):
         return 0
     config = model.config.vision_config
-    inner = -(-config.intermediate_size // _MULTIPLE) * _MULTIPLE
-    return int(3 * inner * config.hidden_size * config.depth * model.dtype.itemsize)
+    return int(3 * _filled(config.intermediate_size) * config.hidden_size * config.depth * model.dtype.itemsize)

@@ -145,10 +145,10 @@ class Overview:
         if not rows:
             return []
         told = (
-            "This was not among the contrasts and is not corrected: what training with a learned judge brings over no "
-            "training"
+            "These differences were not among the contrasts, and their intervals are not corrected. They show what "
+            "training with a learned judge gains over no training"
         )
-        told += ", and what gold as the reward brings over the learned judge." if oracle else "."
+        told += ", and what gold as the reward gains over the learned judge." if oracle else "."
         return [Paragraph(told), TableBlock(("study", "difference of gold with new partners", "mean"), tuple(rows))]
 
     def labels(self) -> list[PageBlock]:

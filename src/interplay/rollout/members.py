@@ -208,8 +208,8 @@ class Members:
             self._idle[name] = member
 
     def outdate(self, who: Snapshot) -> None:
-        """Note that a snapshot was saved again. If it was released, its old weights are not used any more; only its
-        memory is."""
+        """Note that a snapshot was saved again. If it was released, its old weights are not used any more, and its
+        memory may be used for another one."""
         member = self._idle.pop(str(who), None)
         if member is not None:
             self._idle[f"{who}, outdated"] = member

@@ -80,9 +80,7 @@ class Probe:
             return {}
         self._compared |= {member.name: member.version for member, _ in due}
         asked = [(member, self._recent[member.name]) for member, _ in due]
-        # One after the other: for so few tokens both mostly launch kernels from Python, and two threads that do this at
-        # the same time wait for each other at every kernel.
-        ours, theirs = await self._learned(due), await scores(asked)
+        ours, theirs = await asyncio.gather(self._learned(due), scores(asked))
         return {
             f"{member.name}/probe": _checked(f"policy '{member.name}': after the update the engine's", learner, a, b)
             for (member, learner), a, b in zip(due, ours, theirs, strict=True)
