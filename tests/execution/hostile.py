@@ -121,22 +121,29 @@ def line(one: HostileProgram | HostileAnswer, outcome: str, wrong: str) -> Line:
 
 
 def run_programs(level: Any, host: Host, programs: Iterable[HostileProgram], slow: float) -> Iterable[Line]:
-    """Runs programs in one small pool, which must be unchanged afterwards."""
+    """Runs programs in one small pool, which must be unchanged afterwards.
+
+    Programs that must not end because of a time limit have much more time: others in the pool use all processors."""
     from interplay.execution.sandbox import Job, Limits, Sandbox
 
-    times = {name: slow * LIMITS[name] for name in ("seconds", "cpu_seconds")}
-    programs, limits = list(programs), Limits(**{**LIMITS, **times})  # type: ignore[arg-type]
+    programs = list(programs)
+
+    def limits_of(program: HostileProgram) -> Limits:
+        seconds = LIMITS["seconds"] * (1 if "timeout" in program.ends else LATE)
+        times = {"seconds": slow * seconds, "cpu_seconds": slow * LIMITS["cpu_seconds"]}
+        return Limits(**{**LIMITS, **times})  # type: ignore[arg-type]
+
     with Sandbox(4, level) as box:
         box.warm()
         workers = [worker for worker in list(box.pool.idle.queue) if worker is not None]
-        results = box.map(Job(host.fill(p.source), limits=limits) for p in programs)
+        results = box.map(Job(host.fill(p.source), limits=limits_of(p)) for p in programs)
         for program, result in zip(programs, results, strict=True):
             wrong = [
                 *(["it got what it must not get"] if "ESCAPED" in result.stdout else []),
                 *([f"it ended with {result.status}"] if result.status not in program.ends else []),
                 *([f"it did not say {program.says[:20]}"] if program.says not in result.stdout else []),
-                *([f"it took {result.seconds:.1f} s"] if result.seconds > LATE * limits.seconds else []),
-                *(["it said too much"] if len(result.output) + len(result.errors) > limits.output_kb * 1024 else []),
+                *([f"it took {result.seconds:.1f} s"] if result.seconds > LATE * slow * LIMITS["seconds"] else []),
+                *(["it said too much"] if len(result.output) + len(result.errors) > LIMITS["output_kb"] * 1024 else []),
             ]
             said = f": {result.stdout[-200:]} {result.stderr[-300:]}" if wrong else ""
             yield line(program, result.status, ", ".join(wrong) + said)
