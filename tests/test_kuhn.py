@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_kuhn_self_play_comes_near_an_equilibrium(tmp_path: Path) -> None:
     """NashConv/2 of the final policy is below 0.1; playing all moves with equal probability has 0.458."""

@@ -316,6 +316,7 @@ def test_positions_of_a_picture_are_those_of_transformers(tmp_path: Path) -> Non
     assert end - len(prompt.ids) == int(delta)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no build for this machine")
 @pytest.mark.parametrize("family", ["qwen2_5_vl"])

@@ -45,6 +45,7 @@ def test_an_ordinary_user_has_the_same_walls(level: IsolationLevel) -> None:
     check(as_ordinary(level, "--quick", *(word for kind in kinds for word in ("--kind", kind))))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["namespaces", "landlock"])
 def test_every_hostile_program_and_answer_is_contained(level: IsolationLevel) -> None:
@@ -53,6 +54,7 @@ def test_every_hostile_program_and_answer_is_contained(level: IsolationLevel) ->
     check(as_myself(level, *(["--long"] if level == strongest() else [])))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["namespaces", "landlock"])
 def test_every_hostile_program_and_answer_of_an_ordinary_user_is_contained(level: IsolationLevel) -> None:

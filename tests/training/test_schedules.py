@@ -305,6 +305,7 @@ told.send(None)
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_promise_9_twenty_times_kill_minus_nine_at_moments_nobody_chose(tmp_path: Path) -> None:
     """Full weights against an adapter, a league, and a reference that is refreshed: the final state is bit-identical to
