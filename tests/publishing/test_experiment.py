@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import math
 import os
@@ -153,6 +154,27 @@ def test_a_later_version_with_more_options_goes_on_with_the_runs_of_a_study(tmp_
     assert Study(Later(**said), study.base).digest == study.digest
     assert Study(StudySection(**{**said, "games": 3}), study.base).digest != study.digest
     assert Study(StudySection(**{**said, "seeds": [0, 1]}), study.base).digest == study.digest
+
+
+def test_only_the_values_of_a_recipe_say_which_study_a_folder_holds(tmp_path: Path) -> None:
+    """A comment may change. A folder that an earlier version began has the hash of the recipe's text, and is known."""
+    path, recipe, runs = small_study(tmp_path, {"fixed": []}, [0]), tmp_path / "own.toml", tmp_path / "runs"
+    shipped = ROOT / "recipes" / "rlhf" / "story.toml"
+    recipe.write_text(shipped.read_text())
+    path.write_text(path.read_text().replace(str(shipped), recipe.name))
+    study = Study.read(path)
+    said = [study.section.model_dump(exclude={"seeds", "best", "notes"}, exclude_unset=True), recipe.read_text()]
+    old = hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=8).hexdigest()
+    runs.mkdir()
+    noted = runs / "study.json"
+    noted.write_text(json.dumps({"digest": old}))
+    begin(study, runs)
+    assert json.loads(noted.read_text())["digest"] == study.digest != old
+    recipe.write_text("# A comment.\n" + recipe.read_text())
+    begin(study, runs)
+    recipe.write_text(recipe.read_text() + "\n[memory]\nshare = 0.5\n")
+    with pytest.raises(ConfigError, match="another study of this name"):
+        begin(study, runs)
 
 
 def test_a_time_limit_stops_an_experiment_and_the_next_call_goes_on(tmp_path: Path) -> None:

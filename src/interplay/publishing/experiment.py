@@ -36,7 +36,7 @@ def begin(study: Study, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     noted = folder / "study.json"
     about = {"digest": study.digest, **study.section.model_dump()}
-    if noted.is_file() and json.loads(noted.read_text())["digest"] != study.digest:
+    if noted.is_file() and json.loads(noted.read_text())["digest"] not in study.digests:
         raise ConfigError(
             f"'{folder}' holds runs of another study of this name: its arms, tests, contrasts or recipe are different; "
             "expected the same study file, or another folder in --out."
