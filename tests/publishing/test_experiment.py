@@ -281,6 +281,14 @@ def test_a_study_does_not_ignore_a_cluster_that_an_arm_asks_for(tmp_path: Path) 
         Study.read(path)
 
 
+def test_a_study_of_one_learner_does_not_ignore_a_workflow_that_evolves(tmp_path: Path) -> None:
+    path = small_study(tmp_path, {"fixed": [], "evolving": ["evolve.every=2"]}, [0])
+    with pytest.raises(ConfigError, match="arm 'evolving' of study 'small' has \\[evolve\\]"):
+        Study.read(path)
+    path.write_text("whole = true\n" + path.read_text())
+    assert Study.read(path).recipe("evolving", 0).evolve is not None
+
+
 def test_a_mistake_in_any_arm_is_refused_before_the_first_run(tmp_path: Path) -> None:
     path = small_study(tmp_path, {"fixed": [], "wrong": ["train.stps=3"]}, [0])
     with pytest.raises(ConfigError, match="arm 'wrong' of study 'small': unknown key 'stps'"):

@@ -131,6 +131,12 @@ class Study:
                     "cluster.address), but each run of a study is trained in one process; expected "
                     "cluster.rollout_workers = 0 and cluster.address = 'local', or interplay train for each run."
                 )
+            if made.evolve is not None and not section.whole:
+                raise ConfigError(
+                    f"arm '{arm}' of study '{section.name}' has [evolve], but the tests of a study that is not whole "
+                    "play the workflow of the recipe, and not the one that evolved; expected whole = true, or no "
+                    "[evolve]."
+                )
         return study
 
     def recipe(self, arm: str, seed: int, more: Sequence[str] = ()) -> Recipe:
