@@ -20,7 +20,7 @@ from interplay.errors import ConfigError, InterplayError
 from interplay.evaluation.intervals import Estimate
 from interplay.publishing import agenda
 from interplay.publishing.agenda import Agenda, ExperimentPace, StudyCall, run_studies
-from interplay.publishing.experiment import begin, one_run, optima
+from interplay.publishing.experiment import begin, check_measures, measured, one_run, optima
 from interplay.publishing.results import Contrast, Results, holm
 from interplay.publishing.results import Tested as FinishedRun
 from interplay.publishing.study import Study, StudySection
@@ -77,6 +77,7 @@ def test_a_study_is_run_tested_once_and_resumed(tmp_path: Path) -> None:
     results = Results.read(tmp_path / "runs" / "small")
     before = {r.path: r.path.read_text() for r in results.runs}
     assert set(results.values("fixed", "seen", "gold")) == {0}
+    assert set(results.runs[0].data["tests"]["seen"]["mean"]) <= (measured(Study.read(path), "fixed", "seen") or set())
     counts = results.runs[0].data["counts"]
     assert counts["steps"] == 2 and counts["labels"] > 0 and counts["learner_tokens"] <= counts["all_tokens"]
     assert [c.seeds for c in results.contrasts()] == [1] and math.isnan(results.contrasts()[0].p)
@@ -294,6 +295,33 @@ def test_a_mistake_in_any_arm_is_refused_before_the_first_run(tmp_path: Path) ->
     with pytest.raises(ConfigError, match="arm 'wrong' of study 'small': unknown key 'stps'"):
         run_studies([path], tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('measure = "golt"', "the measure of a contrast is 'golt', .*known: .*gold, .*win. Did you mean 'gold'"),
+        ('measure = "success"', "the measure of a contrast is 'success', .*known: consistent, failed, gold"),
+        ('measure = "regret"', "the measure of a contrast is 'regret'"),
+    ],
+)
+def test_a_measure_that_no_test_has_is_refused_before_the_first_run(tmp_path: Path, line: str, message: str) -> None:
+    path = small_study(tmp_path, {"fixed": [], "other": []}, [0])
+    path.write_text(path.read_text() + f"\n{line}\n")
+    with pytest.raises(ConfigError, match=message):
+        run_studies([path], tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_measures_of_every_shipped_study_exist() -> None:
+    files = sorted((ROOT / "recipes").glob("**/experiment/*.toml"))
+    for path in files:
+        study = Study.read(path)
+        check_measures(study)
+        wrong = study.section.model_copy(update={"gold": "golt"})
+        with pytest.raises(ConfigError, match="gold is 'golt', which test"):
+            check_measures(Study(wrong, study.base))
+    assert len(files) > 10
 
 
 @pytest.mark.slow
