@@ -30,6 +30,7 @@ from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
 from interplay.training.memory import GiB, estimated_metrics, peak_bytes
 from interplay.training.probe import Probe
+from interplay.training.season import Season
 from interplay.training.sft import warmstart
 from interplay.training.shortage import explained
 from interplay.training.state import RunState
@@ -99,6 +100,7 @@ class Trainer(RunState):
         state_critic = self._make_state_critic()
         self.learning = Learning(self, state_critic)
         self.probe = Probe(recipe.stream.probe, self.thread)
+        self.season = None if self.league is None else Season(self, self.league, self.thread)
         self.pace = CheckpointPace(recipe.checkpoint)
         evolution = self.evolution
         self.evolver = None if evolution is None else Evolver(self.plan, self.team, evolution, self.folder)
@@ -236,8 +238,8 @@ class Trainer(RunState):
         metrics: dict[str, float] = {}
         if self.curriculum is not None:  # after credit, which computes the critics' targets
             metrics |= self.curriculum.record(self.step_index, learned.episodes, self.learners, learned.credit)
-        if self.season is not None:
-            metrics |= self.season.league.record(learned.episodes)
+        if self.league is not None:
+            metrics |= self.league.record(learned.episodes)
         return metrics
 
     async def _between(self, learned: Learned, clock: Clock) -> dict[str, float]:
@@ -251,7 +253,7 @@ class Trainer(RunState):
         if self.auditing is not None:
             metrics |= await self.auditing.after(self.step_index, learned.episodes)
         if self.season is not None:
-            found, changed = await self.season.end_step(self.step_index, learned.episodes, learned.metrics, self.thread)
+            found, changed = await self.season.end_step(self.step_index, learned.episodes, learned.metrics)
             metrics |= found
             await self.thread.do(lambda: self._publish(changed))
             clock.lap("league")
