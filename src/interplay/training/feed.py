@@ -39,7 +39,7 @@ class Feed:
         self._held: set[Snapshot] = set()  # for an evaluation beside the stream
         self.dropped = 0  # episodes that were too old
         self.replaced = 0  # groups that the last `pull` replaced, because too few of their episodes were left
-        self.discarded: Counter[str] = Counter()  # tokens of dropped episodes that the trainer has not counted yet
+        self.discarded: list[Episode] = []  # dropped episodes that the trainer has not counted yet
 
     def begin(self) -> None:
         """Start playing. Tasks that an earlier process issued but did not train on are issued again."""
@@ -80,18 +80,14 @@ class Feed:
         few = [g.number for g in groups if sum(e.error is None for e in g.played) < self.settings.min_group]
         out = few[: self.batch - self.replaced]
         self.replaced += len(out)
-        for episode in (e for g in groups if g.number in out for e in g.played):
-            self.discarded.update(episode.used)
+        self.discarded += [e for g in groups if g.number in out for e in g.played]
         return [g for g in groups if g.number not in out]
 
     def _keep_fresh(self, group: Group) -> bool:
         """Drop the episodes of a group whose tokens are too old; return whether any are left."""
         fresh: list[Episode] = []
         for episode in group.played:
-            if self.lag(episode) <= self.settings.max_staleness:
-                fresh.append(episode)
-            else:
-                self.discarded.update(episode.used)
+            (fresh if self.lag(episode) <= self.settings.max_staleness else self.discarded).append(episode)
         self.dropped += len(group.played) - len(fresh)
         group.episodes = [*fresh]
         return bool(fresh)

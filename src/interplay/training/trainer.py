@@ -205,6 +205,7 @@ class Trainer(RunState):
         groups = await self.interrupt.ends(self.feed.pull())
         if groups is None:
             return None
+        self.learning.forget(self.feed.discarded)
         clock.lap("rollout")
         self.meter.stop()
         oldest = [self.feed.lag(e) for g in groups for e in g.played] if self.plan.recipe.stream.max_staleness else []
@@ -343,7 +344,10 @@ class Trainer(RunState):
     def _used(self, groups: Sequence[Group], learned: Learned) -> Counter[str]:
         """The tokens that each policy sampled for this step. Failed and dropped episodes count too, and so do rejected
         candidates, playouts, the calls of judges and the words that judges compare replies with."""
-        used, self.feed.discarded = self.feed.discarded, Counter()
+        used: Counter[str] = Counter()
+        for episode in self.feed.discarded:
+            used.update(episode.used)
+        self.feed.discarded = []
         designs = [e for e in learned.episodes if not e.used]  # a designer's, which are stored without `used`
         for turn in (t for e in designs for t in e.turns):
             used[turn.policy] += turn.sampled
