@@ -13,19 +13,20 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from interplay.agents.best_of import Choosing
 from interplay.errors import ConfigError, did_you_mean
 from interplay.rollout.auditing import Auditing
-from interplay.rollout.judging import JudgedGroup, Judging
-from interplay.rollout.runner import Runner, Seated
+from interplay.rollout.judging import Judging
+from interplay.rollout.runner import Runner
 from interplay.rollout.stream import Group
 from interplay.rollout.team import Team
 from interplay.training.checkpoint import CheckpointPace
 from interplay.training.critic import StateCritic
 from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
+from interplay.training.fleet import Fleet
 from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
 from interplay.training.memory import GiB, estimated_metrics, peak_bytes
@@ -36,7 +37,7 @@ from interplay.training.shortage import explained
 from interplay.training.state import RunState
 from interplay.training.tally import Clock, Meter
 from interplay.training.thread import LearnerThread
-from interplay.types import ByTurn, Episode, Occupant, Policy, Role, Sample, Snapshot, Task
+from interplay.types import ByTurn, Occupant, Policy, Role, Snapshot
 
 _WAITING = 64  # threads for slow environments
 
@@ -51,30 +52,6 @@ class Observer:
     # Evaluates the policies in these seats during training. It is passed in, since this package may not import
     # evaluation.
     evaluate: Callable[[Team, int, Mapping[Role, Occupant]], Awaitable[Mapping[str, float]]] | None = None
-
-
-class Fleet(Protocol):
-    """Processes that play the episodes of training. They are passed in, since this package may not import
-    `distributed`."""
-
-    async def episode(self, task: Task, replica: int, seated: Seated) -> Episode: ...
-    async def judge(self, name: str, episodes: Sequence[Episode]) -> JudgedGroup:
-        """Ask a judge about the episodes of one task."""
-        ...
-
-    async def sync(self) -> None:
-        """Give all of them the newest weights."""
-        ...
-
-    async def score(self, policy: str, samples: Sequence[Sample]) -> dict[str, list[tuple[float, ...]]]:
-        """The log-probs of the replies of these samples, by the name of the engine."""
-        ...
-
-    def metrics(self) -> dict[str, float]:
-        """What the processes did since the last call."""
-        ...
-
-    def close(self) -> None: ...
 
 
 @dataclass
