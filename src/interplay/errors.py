@@ -10,14 +10,23 @@ import difflib
 import re
 from collections.abc import Iterable
 
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s'\"]+@")  # a user name and a password in a URL
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s\"]+@")  # a user name and a password in a URL; they may contain @ and '
+
+
+def without_passwords(text: str) -> str:
+    """The text without the user names and passwords of its URLs.
+
+    >>> without_passwords("url=https://me:p@ss@host/v1")
+    'url=https://[hidden]@host/v1'
+    """
+    return _CREDENTIALS.sub("[hidden]@", text)
 
 
 class InterplayError(Exception):
     """Base of everything Interplay raises on purpose. A password in a URL is never part of the message."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(_CREDENTIALS.sub("[hidden]@", message))
+        super().__init__(without_passwords(message))
 
 
 class ConfigError(InterplayError):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from interplay.cli.catalogue import recipe_table, recipe_text, run_table
+from interplay.cli.catalogue import _first_sentence, recipe_table, recipe_text, run_table
 from interplay.cli.listing import algorithm_recipes
 from interplay.config import load, packaged
 from interplay.errors import ConfigError
@@ -40,6 +40,21 @@ def test_every_recipe_is_listed_with_a_sentence_and_can_be_printed(
     assert tomllib.loads(recipe_text("demo"))["name"] == "tictactoe-demo"
     assert recipe_text("recipes/tictactoe/demo.toml") == recipe_text("demo")
     assert algorithm_recipes()["grpo"] == "recipes/matrix/grpo.toml"
+
+
+@pytest.mark.parametrize(
+    ("comment", "sentence"),
+    [
+        ("# One sentence.\n# Another one.", "One sentence"),
+        ("# With Dr. Watson (cf. J. Nash) in\n# two rounds. It ends.", "With Dr. Watson (cf. J. Nash) in two rounds"),
+        ("# Stag hunt, e.g. for L1. See math/pair.toml.", "Stag hunt, e.g. for L1"),
+        ("# As in math/pair.toml. More.", "As in math/pair.toml"),
+        ("# No end", "No end"),
+        ("name = 1", ""),
+    ],
+)  # fmt: skip
+def test_an_abbreviation_does_not_end_the_sentence_about_a_recipe(comment: str, sentence: str) -> None:
+    assert _first_sentence(f"{comment}\nname = 'x'\n# not this") == sentence
 
 
 def test_a_recipe_that_is_not_there_or_not_unique_is_refused_with_names() -> None:

@@ -107,11 +107,15 @@ def error(message: str) -> bytes:
     return json.dumps({"error": {"message": message}}).encode()
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # with the default of 5, a busy machine refuses some of many connections at once
+
+
 @contextmanager
 def serving(chat: Chat) -> Iterator[Chat]:
     bound = type("Bound", (Handler,), {"chat": chat})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), bound)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), bound)
     server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that left is part of the test
     chat.url = f"http://127.0.0.1:{server.server_port}/v1"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, urlsplit
+
+from chat_server import Server
 
 PATHS_0_25 = (
     "/inference/v1/generate", "/collective_rpc", "/pause", "/resume", "/reset_prefix_cache", "/v1/load_lora_adapter",
@@ -107,8 +109,7 @@ class FakeHandler(BaseHTTPRequestHandler):
 def serving(fake: AnyFake) -> Iterator[AnyFake]:
     """A server that answers as `fake` says."""
     handler = type("Bound", (FakeHandler,), {"fake": fake})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), handler)
     fake.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from interplay.envs import SPLITS, make, sample_task
-from interplay.envs.games.social_deduction import LONGEST, SocialDeduction
+from interplay.envs.games.objects import LONGEST
+from interplay.envs.games.social_deduction import SocialDeduction
 from interplay.types import Role
 
 

@@ -10,8 +10,8 @@ import pytest
 from interplay.agents.bots import make_bot
 from interplay.envs import SPLITS, make, sample_task
 from interplay.envs.check import check
-from interplay.envs.games.objects import OBJECTS, names_one
-from interplay.envs.games.taboo import LONGEST, Taboo, taboo_words
+from interplay.envs.games.objects import LONGEST, OBJECTS, names_one
+from interplay.envs.games.taboo import Taboo, taboo_words
 
 
 def game(index: int = 0, split: str = "train", **options: Any) -> Taboo:

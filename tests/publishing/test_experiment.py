@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import math
 import os
@@ -19,7 +20,7 @@ from interplay.errors import ConfigError, InterplayError
 from interplay.evaluation.intervals import Estimate
 from interplay.publishing import agenda
 from interplay.publishing.agenda import Agenda, ExperimentPace, StudyCall, run_studies
-from interplay.publishing.experiment import begin, one_run, optima
+from interplay.publishing.experiment import begin, check_measures, measured, one_run, optima
 from interplay.publishing.results import Contrast, Results, holm
 from interplay.publishing.results import Tested as FinishedRun
 from interplay.publishing.study import Study, StudySection
@@ -76,6 +77,7 @@ def test_a_study_is_run_tested_once_and_resumed(tmp_path: Path) -> None:
     results = Results.read(tmp_path / "runs" / "small")
     before = {r.path: r.path.read_text() for r in results.runs}
     assert set(results.values("fixed", "seen", "gold")) == {0}
+    assert set(results.runs[0].data["tests"]["seen"]["mean"]) <= (measured(Study.read(path), "fixed", "seen") or set())
     counts = results.runs[0].data["counts"]
     assert counts["steps"] == 2 and counts["labels"] > 0 and counts["learner_tokens"] <= counts["all_tokens"]
     assert [c.seeds for c in results.contrasts()] == [1] and math.isnan(results.contrasts()[0].p)
@@ -153,6 +155,27 @@ def test_a_later_version_with_more_options_goes_on_with_the_runs_of_a_study(tmp_
     assert Study(Later(**said), study.base).digest == study.digest
     assert Study(StudySection(**{**said, "games": 3}), study.base).digest != study.digest
     assert Study(StudySection(**{**said, "seeds": [0, 1]}), study.base).digest == study.digest
+
+
+def test_only_the_values_of_a_recipe_say_which_study_a_folder_holds(tmp_path: Path) -> None:
+    """A comment may change. A folder that an earlier version began has the hash of the recipe's text, and is known."""
+    path, recipe, runs = small_study(tmp_path, {"fixed": []}, [0]), tmp_path / "own.toml", tmp_path / "runs"
+    shipped = ROOT / "recipes" / "rlhf" / "story.toml"
+    recipe.write_text(shipped.read_text())
+    path.write_text(path.read_text().replace(str(shipped), recipe.name))
+    study = Study.read(path)
+    said = [study.section.model_dump(exclude={"seeds", "best", "notes"}, exclude_unset=True), recipe.read_text()]
+    old = hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=8).hexdigest()
+    runs.mkdir()
+    noted = runs / "study.json"
+    noted.write_text(json.dumps({"digest": old}))
+    begin(study, runs)
+    assert json.loads(noted.read_text())["digest"] == study.digest != old
+    recipe.write_text("# A comment.\n" + recipe.read_text())
+    begin(study, runs)
+    recipe.write_text(recipe.read_text() + "\n[memory]\nshare = 0.5\n")
+    with pytest.raises(ConfigError, match="another study of this name"):
+        begin(study, runs)
 
 
 def test_a_time_limit_stops_an_experiment_and_the_next_call_goes_on(tmp_path: Path) -> None:
@@ -259,11 +282,46 @@ def test_a_study_does_not_ignore_a_cluster_that_an_arm_asks_for(tmp_path: Path) 
         Study.read(path)
 
 
+def test_a_study_of_one_learner_does_not_ignore_a_workflow_that_evolves(tmp_path: Path) -> None:
+    path = small_study(tmp_path, {"fixed": [], "evolving": ["evolve.every=2"]}, [0])
+    with pytest.raises(ConfigError, match="arm 'evolving' of study 'small' has \\[evolve\\]"):
+        Study.read(path)
+    path.write_text("whole = true\n" + path.read_text())
+    assert Study.read(path).recipe("evolving", 0).evolve is not None
+
+
 def test_a_mistake_in_any_arm_is_refused_before_the_first_run(tmp_path: Path) -> None:
     path = small_study(tmp_path, {"fixed": [], "wrong": ["train.stps=3"]}, [0])
     with pytest.raises(ConfigError, match="arm 'wrong' of study 'small': unknown key 'stps'"):
         run_studies([path], tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('measure = "golt"', "the measure of a contrast is 'golt', .*known: .*gold, .*win. Did you mean 'gold'"),
+        ('measure = "success"', "the measure of a contrast is 'success', .*known: consistent, failed, gold"),
+        ('measure = "regret"', "the measure of a contrast is 'regret'"),
+    ],
+)
+def test_a_measure_that_no_test_has_is_refused_before_the_first_run(tmp_path: Path, line: str, message: str) -> None:
+    path = small_study(tmp_path, {"fixed": [], "other": []}, [0])
+    path.write_text(path.read_text() + f"\n{line}\n")
+    with pytest.raises(ConfigError, match=message):
+        run_studies([path], tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_measures_of_every_shipped_study_exist() -> None:
+    files = sorted((ROOT / "recipes").glob("**/experiment/*.toml"))
+    for path in files:
+        study = Study.read(path)
+        check_measures(study)
+        wrong = study.section.model_copy(update={"gold": "golt"})
+        with pytest.raises(ConfigError, match="gold is 'golt', which test"):
+            check_measures(Study(wrong, study.base))
+    assert len(files) > 10
 
 
 @pytest.mark.slow

@@ -11,8 +11,10 @@ import pytest
 
 from interplay import envs
 from interplay.agents.player import View
-from interplay.rollout.guest import Guest, GuestGame
-from interplay.types import Keys, Observation, Policy, Spoken, ToolCall, Turn
+from interplay.config import ToolSection
+from interplay.envs.tools import calculator
+from interplay.rollout.guest import Guest, GuestGame, PersonsTools
+from interplay.types import Keys, Message, Observation, Policy, Spoken, ToolCall, Turn
 
 TEAMS = Path(__file__).parents[1] / "envs" / "programs" / "teams"
 
@@ -63,3 +65,16 @@ def test_a_person_calls_the_tools_of_a_program_and_chooses_from_its_lists(monkey
 def test_a_person_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, result = played(lambda observation: None, monkeypatch)
     assert not whole and result is None
+
+
+def test_a_person_calls_tools_until_none_are_left() -> None:
+    """A call with a mistake counts, its answer says what is wrong, and long outputs are cut. Afterwards every reply is
+    the move."""
+    seen = Observation((Message("user", "6 times 7?"),), tools=(calculator(),))
+    tools = PersonsTools(seen, ToolSection(calls=2, characters=5))
+    assert "@calculator EXPRESSION" in tools.told and tools.outputs("42") == [] and tools.left == 2
+    assert tools.outputs("@calculator 6*7") == ["42"] and tools.left == 1
+    assert tools.outputs("@calculate 6*7")[0].startswith("error\n… (") and tools.left == 0
+    assert tools.outputs("@calculator 6*7") == [] and tools.left == 0 and tools.told == ""
+    none = PersonsTools(Observation((Message("user", "6 times 7?"),)), ToolSection())
+    assert none.told == "" and none.outputs("@calculator 6*7") == []

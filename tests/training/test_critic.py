@@ -13,10 +13,13 @@ import pytest
 from interplay.algorithms import credit
 from interplay.config import RewardSection, parse
 from interplay.rollout.resolve import resolve
+from interplay.rollout.runner import Runner, Seated
+from interplay.rollout.stream import Group
 from interplay.training import critic as critics
+from interplay.training.feed import Feed
 from interplay.training.trainer import Trainer
 from interplay.training.tries import Example
-from interplay.types import Sample, Turn
+from interplay.types import Episode, Sample, Task, Turn
 
 BASE: dict[str, Any] = {
     "name": "test",
@@ -76,6 +79,46 @@ def test_a_state_is_worth_what_comes_after_it_and_nothing_that_is_paid_for_the_r
     assert len(kept) == 2 * 2 * 2 and all(len(line) == 2 for line in kept)
     assert all(given <= {r.name for r in turn.rewards} for line in kept for turn in line)
     assert told == pytest.approx([credit.returns(line, RewardSection())[1] for line in kept], abs=1e-12)
+
+
+@pytest.mark.parametrize("stream", [{}, {"max_staleness": 1, "stale": "drop"}], ids=["failed", "too old"])
+def test_a_state_critic_keeps_nothing_of_episodes_that_are_not_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: dict[str, Any]
+) -> None:
+    """Every second episode fails after its last turn, or those that are a step old are dropped. The states that they
+    led to once stayed in memory until the end of the run."""
+    lost: list[Episode] = []
+    play, pull = Runner.episode, Feed._keep_fresh
+
+    async def episode(self: Runner, task: Task, replica: int, seated: Seated) -> Episode:
+        found = await play(self, task, replica, seated)
+        if not stream and int(task.id.rpartition("-")[2]) % 2 == 0:
+            found.error = "ToolError: planted"
+            lost.append(found)
+        return found
+
+    def keep_fresh(self: Feed, group: Group) -> bool:
+        played = list(group.played)
+        found = pull(self, group)
+        lost.extend(e for e in played if e not in group.played)
+        return found
+
+    monkeypatch.setattr(Runner, "episode", episode)
+    monkeypatch.setattr(Feed, "_keep_fresh", keep_fresh)
+    algorithm = {"name": "coma", "candidates": 2, "correction": "tis"}
+    changes = {"stream": stream, "sampling": {"max_tokens": 4, "legal": True}, "train": {"steps": 3, "lr": 1e-2}}
+    made = trainer(tmp_path, algorithm=algorithm, **changes)
+    lags = made.versions.lags
+    monkeypatch.setattr(made.versions, "lags", lambda *given: tuple(3 * lag for lag in lags(*given)))
+    held, arrived = made.learning.state_critic, set()
+    assert held is not None
+    note = held.arrived
+    monkeypatch.setattr(held, "arrived", lambda *given: (arrived.add(given[2].id), note(*given)))
+    made.train()
+    made.close()
+    gone = {turn.id for e in lost for turn in e.turns}
+    assert len(gone & arrived) >= 4, "otherwise there was nothing to drop"
+    assert not gone & set(held._arrived)
 
 
 def examples(count: int) -> list[Example]:

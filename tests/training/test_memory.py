@@ -26,6 +26,7 @@ from interplay.training import memory
 from interplay.training.activations import count_saved
 from interplay.training.critic import Critic
 from interplay.training.local import LocalLearner
+from interplay.training.model_shape import shape_of
 from interplay.training.shortage import explained
 from interplay.training.trainer import Trainer
 from interplay.training.tries import Example
@@ -152,7 +153,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
 
 def test_weights_that_ranks_keep_gathered_are_counted_whole_on_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch, 1 << 30)
-    whole = 2 * memory._shape("tiny", 0, torch.bfloat16).count
+    whole = 2 * shape_of("tiny", 0, torch.bfloat16).count
     found = {
         (ranks, gather): memory.estimate(
             plan("train.shard=fsdp", f"cluster.learners={ranks}", f"train.gather={gather}", "dtype=bfloat16", **ONE)
@@ -187,8 +188,8 @@ def test_a_run_may_take_its_share_of_the_memory_and_no_more(monkeypatch: pytest.
 def test_the_cache_has_room_for_the_episodes_in_flight_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step has 2 tasks with 2 episodes each, and an evaluation 6 games; a tree samples its candidates together."""
     on_a_gpu(monkeypatch, 1 << 40)
-    token = memory._shape("tiny", 0, torch.bfloat16).cache
-    context = memory._shape("tiny", 0, torch.bfloat16).context
+    token = shape_of("tiny", 0, torch.bfloat16).cache
+    context = shape_of("tiny", 0, torch.bfloat16).context
     found = memory.estimate(plan("memory.prompt_tokens=1000", **ONE))
     assert found.cache == 6 * (1000 + 2 + 32) * token
     assert str(found).endswith("; the cache is for 6 requests of up to 1,002 tokens")
@@ -211,10 +212,10 @@ def test_the_engine_makes_the_cache_that_is_estimated(
     model = make_tiny(0).model
     left = {share: room.free_bytes(model.device, share) // mb for share in (1.0, 0.5, 0.7)}
     assert left == {1.0: 600, 0.5: 400, 0.7: 600}
-    token = memory._shape("tiny", 0, torch.float32).cache
+    token = shape_of("tiny", 0, torch.float32).cache
     for share, most in ((1.0, 150), (0.5, 100)):
         assert _gpu_cache_tokens(model, room.CacheRoom(share)) == most * mb // token
-    context = memory._shape("tiny", 0, torch.float32).context
+    context = shape_of("tiny", 0, torch.float32).context
     assert _gpu_cache_tokens(model, room.CacheRoom(1.0, 3, context)) == 3 * (context + 32)
 
 
@@ -230,14 +231,14 @@ def test_the_cache_leaves_what_the_learners_need(
     assert tight.cache > 0 and 0.99 * tight.available < tight.total <= tight.available
     assert "the cache is what the learners leave; 1,024 requests of up to" in str(tight)
     on_a_gpu(monkeypatch, int(1.0001 * roomy.needed))
-    shape = memory._shape("tiny", 0, torch.bfloat16)
+    shape = shape_of("tiny", 0, torch.bfloat16)
     least = memory.estimate(plan("eval.games=2000", **ONE)).cache
     assert least == (shape.context + 32) * shape.cache, "the longest request always fits"
     assert memory.learner_bytes(plan(**ONE)) == roomy.needed - roomy.parts["weights"] > 0
     mb = 1_000_000
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (600 * mb, 1000 * mb))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 100 * mb)
-    shape = memory._shape("tiny", 0, torch.float32)
+    shape = shape_of("tiny", 0, torch.float32)
     assert _gpu_cache_tokens(make_tiny(0).model, room.CacheRoom(1.0, reserve=550 * mb)) == 50 * mb // shape.cache
     little = 2 * (shape.context + 32) * shape.cache  # a quarter of it is less than the longest request
     assert room.CacheRoom().size(little, shape.cache, shape.context)[0] == shape.context + 32

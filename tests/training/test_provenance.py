@@ -35,7 +35,7 @@ def test_every_start_of_a_run_is_kept(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_password_in_a_url_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["interplay", "policies.p.remote.url=https://me:secret@host/v1", "a@b"])
+    monkeypatch.setattr(sys, "argv", ["interplay", "policies.p.remote.url=https://me:'sec@ret@host/v1", "a@b"])
     assert provenance.command() == ["interplay", "policies.p.remote.url=https://[hidden]@host/v1", "a@b"]
 
 

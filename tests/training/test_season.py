@@ -72,7 +72,7 @@ def test_a_killed_league_resumes_bit_identically(tmp_path: Path, adapters: bool)
     for name in names:
         assert same(weights(whole / "snapshots" / name), weights(cut / "snapshots" / name)), name
     assert not same(weights(whole / "snapshots/main@start"), weights(whole / "snapshots/main@5"))
-    assert trained.season is not None and trained.season.league.lives["rival"].number > 1
+    assert trained.league is not None and trained.league.lives["rival"].number > 1
 
 
 def test_opponents_are_snapshots_and_only_learners_learn(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_memory_and_disk_are_bounded(tmp_path: Path) -> None:
     """Three snapshots per policy in the league; on disk also those that the two kept checkpoints may need; in memory at
     most one line-up."""
     trainer = train(tmp_path, BASE, "train.steps=10", "checkpoint.every=1", "rollout.tasks=4")
-    assert trainer.season is not None
-    assert all(len(mine) <= 3 for mine in trainer.season.league.snapshots.values())
+    assert trainer.league is not None
+    assert all(len(mine) <= 3 for mine in trainer.league.snapshots.values())
     assert len(list((tmp_path / "snapshots").iterdir())) <= 2 * 3 + 2
     models = {id(m.loaded.model) for m in trainer.team.members.values()}
     assert len(models | {id(m.loaded.model) for m in trainer.team.pool._idle.values()}) <= 2 + 2
@@ -123,8 +123,8 @@ def test_a_falling_rating_is_an_alarm_and_such_a_snapshot_never_enters_the_leagu
     monkeypatch.setattr("interplay.rollout.league.League.rating", lambda self, scores: next(ratings))
     data = {**BASE, "league": {**BASE["league"], "alarm": {**ALARM, "drop": 0.3}}}
     trainer = train(tmp_path, data, "train.steps=3", "checkpoint.every=1")
-    assert trainer.season is not None
-    assert trainer.season.league.snapshots["main"] == [Snapshot("main", at) for at in ("start", "1", "2")]
+    assert trainer.league is not None
+    assert trainer.league.snapshots["main"] == [Snapshot("main", at) for at in ("start", "1", "2")]
     assert same(weights(tmp_path / "checkpoints/step-000003/policies/main"), weights(tmp_path / "snapshots/main@2"))
     last = rows(tmp_path)[-1]
     assert last["league/rating/main"] == 0.2 and last["league/alarm/main"] == 1.0

@@ -171,7 +171,7 @@ def everything(trainer: Any) -> dict[str, Any]:
     rest = {
         "optimiser": trainer.learners["player"].state_dict(),
         "curriculum": None if trainer.curriculum is None else trainer.curriculum.state_dict(),
-        "league": None if trainer.season is None else trainer.season.state_dict(),
+        "league": None if trainer.league is None else trainer.league.state_dict(),
         "version": trainer.team.members["player"].version,
         "tokens": dict(trainer.tokens),
         "stream": trainer.stream,

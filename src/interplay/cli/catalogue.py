@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import time
 import tomllib
 from collections.abc import Sequence
@@ -16,6 +17,9 @@ from interplay.config import packaged
 from interplay.errors import ConfigError, did_you_mean
 
 _BARS = "▁▂▃▄▅▆▇█"
+_ABBREVIATIONS = frozenset(
+    ("al", "approx", "cf", "Dr", "e.g", "Eq", "Fig", "i.e", "Mr", "Mrs", "Ms", "Prof", "resp", "St", "vs")
+)  # their dot does not end a sentence
 
 
 def recipe_table() -> Table:
@@ -99,4 +103,9 @@ def _first_sentence(text: str) -> str:
         if not line.startswith("#"):
             break
         lines.append(line.lstrip("# ").strip())
-    return " ".join(lines).partition(". ")[0].removesuffix(".")
+    comment = " ".join(lines)
+    for end in re.finditer(r"([^\s(]+)\. ", comment):
+        word = end.group(1)
+        if word not in _ABBREVIATIONS and not (len(word) == 1 and word.isupper()):  # the latter is an initial
+            return comment[: end.end(1)]
+    return comment.removesuffix(".")

@@ -9,16 +9,13 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 
 from interplay import envs
-from interplay.agents.arguments import Malformed
 from interplay.agents.bots import make_bot
-from interplay.agents.calls import cut
-from interplay.agents.syntax import Plain, describe
 from interplay.cli.evaluate import newest, with_evolved
 from interplay.cli.pictures import show
 from interplay.cli.recipe import recipe_for
 from interplay.config import ToolSection
 from interplay.errors import ConfigError, InterplayError, counted, did_you_mean
-from interplay.rollout.guest import Guest, GuestGame
+from interplay.rollout.guest import Guest, GuestGame, PersonsTools
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
 from interplay.types import Observation, Occupant, Rewards, Role
@@ -84,14 +81,14 @@ def _strongest(plan: RunPlan) -> str | None:
 def _ask(console: Console, observation: Observation, limits: ToolSection) -> str | None:
     """The person's move, or None if the person leaves. After an illegal move the person is asked again, which models
     are not. A free-text reply may have several lines. The person calls a tool with a line `@NAME argument`."""
-    left = limits.calls if observation.tools else 0
+    tools = PersonsTools(observation, limits)
     for message in observation.messages:
         console.print(message.content, highlight=False, markup=False, style="dim" if message.role == "system" else None)
         show(console, message.media)
     if not observation.legal:
         console.print("(end a line with \\ to go on in the next one)", highlight=False, markup=False, style="dim")
-    if left:
-        console.print(describe(observation.tools), highlight=False, markup=False, style="dim")
+    if tools.told:
+        console.print(tools.told, highlight=False, markup=False, style="dim")
     while True:
         try:
             reply = console.input("> ").strip()
@@ -101,12 +98,10 @@ def _ask(console: Console, observation: Observation, limits: ToolSection) -> str
             return None
         if reply.lower() in QUIT:
             return None
-        if left and (wanted := Plain().calls(reply, observation.tools)):
-            left -= 1
-            for one in wanted:
-                output = f"error: {one.why}" if isinstance(one, Malformed) else one.tool.run(**one.arguments)
-                console.print(cut(output, limits.characters), highlight=False, markup=False)
-            console.print(f"({counted(left, 'call')} left)", highlight=False, markup=False)
+        if outputs := tools.outputs(reply):
+            for output in outputs:
+                console.print(output, highlight=False, markup=False)
+            console.print(f"({counted(tools.left, 'call')} left)", highlight=False, markup=False)
             continue
         if not observation.legal:
             return reply

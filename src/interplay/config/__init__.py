@@ -29,7 +29,7 @@ from interplay.config.judges import JudgeAuditSection, JudgeSection, JudgeTrainS
 from interplay.config.league import LeagueSection
 from interplay.config.memory import MemorySection
 from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection, SensesSection
-from interplay.config.recipe import Recipe, load, packaged, parse, parse_options
+from interplay.config.recipe import Recipe, load, packaged, parse, parse_options, values_in
 from interplay.config.rollout import (
     CurriculumSection,
     RewardSection,
@@ -48,5 +48,5 @@ __all__ = [
     "MatchupSection", "MemorySection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection", "RemoteSection",
     "RewardSection", "RolloutSection", "SamplingSection", "Section", "SensesSection", "StreamSection", "ToolSection",
     "TrainSection", "WarmstartSection", "load", "packaged", "parse", "parse_options",
-    "split_seat", "validate",
+    "split_seat", "validate", "values_in",
 ]  # fmt: skip

@@ -188,8 +188,13 @@ def packaged() -> dict[str, Path]:
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe and apply `a.b=c` overrides. `path` is a TOML file, or a run folder with the recipe in run.json.
-    The recipes that come with the package are found as `recipes/ENV/NAME.toml` in any folder."""
+    """Read a recipe and apply `a.b=c` overrides. `path` is as in `values_in`."""
+    return parse(values_in(path), overrides)
+
+
+def values_in(path: str | Path) -> dict[str, Any]:
+    """The values that a recipe file sets, without defaults. `path` is a TOML file, or a run folder with the recipe in
+    run.json. The recipes that come with the package are found as `recipes/ENV/NAME.toml` in any folder."""
     file = Path(path) / "run.json" if Path(path).is_dir() else Path(path)
     if not file.exists() and file.parts[:1] == ("recipes",):
         file = _PACKAGED.joinpath(*file.parts[1:])
@@ -204,12 +209,11 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         )
     try:
         if file.suffix == ".json":  # the resolved recipe that a run stores
-            data = json.loads(file.read_text(encoding="utf-8"))["recipe"]
-        else:
-            data = tomllib.loads(file.read_text(encoding="utf-8"))
+            data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["recipe"]
+            return data
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, KeyError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"recipe '{path}' is not a valid recipe file: {error}.") from None
-    return parse(data, overrides)
 
 
 def _short(file: Path) -> str:

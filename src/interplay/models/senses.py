@@ -111,9 +111,9 @@ class Sight:
         return Sight(self.at_K[:0].copy(), self.features_KC.new_empty((0, self.features_KC.shape[1])), None, self.shift)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Known:
-    """A medium that was processed. `inputs` may be dropped once there are features."""
+    """A medium that was processed. Once there are features, it may be kept without `inputs`."""
 
     seen: Perceived
     features: Tensor | None = None
@@ -141,6 +141,7 @@ class Senses:
         self.version = 0
         self._eye: tuple[int, eye.Eye] | None = None  # with the version of the weights that it copied
         self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._size = 0  # bytes of what is known
         self._lock = threading.Lock()
         self.freeze()
 
@@ -195,12 +196,11 @@ class Senses:
 
     def _keep(self, digest: str, known: _Known) -> _Known:
         with self._lock:
+            before = self._known.pop(digest, None)
+            self._size += known.size - (0 if before is None else before.size)
             self._known[digest] = known
-            self._known.move_to_end(digest)
-            total = sum(k.size for k in self._known.values()) if len(self._known) % 64 == 0 else 0
-            while total > KEPT_BYTES and len(self._known) > 1:
-                _, gone = self._known.popitem(last=False)
-                total -= gone.size
+            while self._size > KEPT_BYTES and len(self._known) > 1:
+                self._size -= self._known.popitem(last=False)[1].size
         return known
 
     def features(self, spans: Sequence[MediaSpan]) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from interplay.errors import InterplayError, counted
 from interplay.publishing.arena import arena_left, play_arena
-from interplay.publishing.experiment import TESTED, begin, end_when, ended_by, late, one_run, run_folder
+from interplay.publishing.experiment import TESTED, begin, check_measures, end_when, ended_by, late, one_run, run_folder
 from interplay.publishing.study import Study
 from interplay.training.interrupt import Interrupt, Interrupted
 
@@ -119,6 +119,8 @@ def run_calls(calls: Sequence[StudyCall], pace: ExperimentPace, told: Callable[[
     """Do the work that is not finished yet, of studies that may have different changes. After a signal, runs end at
     their next step with a checkpoint, and nothing new is begun."""
     plans = [(given, given.study()) for given in calls]
+    for _, study in plans:
+        check_measures(study)
     for given, study in plans:
         begin(study, given.folder)
     agenda = Agenda(plans, cells=pace.cells)

@@ -19,7 +19,7 @@ from typing import Any
 
 from interplay import envs
 from interplay.config import Recipe
-from interplay.errors import ConfigError
+from interplay.errors import ConfigError, did_you_mean
 from interplay.publishing import measures
 from interplay.publishing.study import Study
 from interplay.rewards.gold import worth
@@ -36,7 +36,7 @@ def begin(study: Study, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     noted = folder / "study.json"
     about = {"digest": study.digest, **study.section.model_dump()}
-    if noted.is_file() and json.loads(noted.read_text())["digest"] != study.digest:
+    if noted.is_file() and json.loads(noted.read_text())["digest"] not in study.digests:
         raise ConfigError(
             f"'{folder}' holds runs of another study of this name: its arms, tests, contrasts or recipe are different; "
             "expected the same study file, or another folder in --out."
@@ -58,6 +58,40 @@ def optima(study: Study) -> dict[str, dict[str, float | None]]:
             tasks = [plan.task(index, "test") for index in range(section.games)]
             found |= {task.id: envs.make(task).optimum(section.role) for task in tasks}
     return out
+
+
+def check_measures(study: Study) -> None:
+    """Refuse a study that counts or compares something that its tests do not measure, before anything is run."""
+    section = study.section
+    cells = [(arm, test) for arm in section.arms for test in section.tests]
+    wanted = [("gold", section.gold, *cell) for cell in cells]
+    if section.success is not None and not section.whole:
+        wanted += [("success", section.success, *cell) for cell in cells]
+    for c in section.contrasts:
+        wanted += [("the measure of a contrast", c.measure, arm, c.test) for arm in (c.first, c.second)]
+    found = {cell: measured(study, *cell) for cell in cells}
+    for key, name, arm, test in wanted:
+        known = found[arm, test]
+        if known is not None and name not in known:
+            raise ConfigError(
+                f"in study '{section.name}', {key} is '{name}', which test '{test}' does not measure for arm '{arm}'; "
+                f"{did_you_mean(name, known)}"
+            )
+
+
+def measured(study: Study, arm: str, test: str) -> set[str] | None:
+    """The names of everything that a test measures for an arm; None if the environment does not list its rewards."""
+    section, seed = study.section, study.section.seeds[0]
+    if section.whole:
+        from interplay.publishing.whole import names_of
+
+        return names_of(study.recipe(arm, seed), arm in section.resets)
+    options, seats = section.tests[test].options, next(iter(section.tests[test].seats), [])
+    env = _tested_recipe(study, Examinee(arm, seed, {}), options, seats).env
+    rewards = envs.make(envs.sample_task(env.name, env.options, "test", 0, seed)).reward_names
+    more = {"regret"} if section.best is not None else set()
+    more |= {"success"} if section.success is not None else set()
+    return {*rewards, "win", "preference", "start", "failed", *more} if rewards else None
 
 
 def run_folder(folder: Path, arm: str, seed: int) -> Path:

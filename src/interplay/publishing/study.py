@@ -21,11 +21,11 @@ import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.config import Recipe, Section, load, validate
+from interplay.config import Recipe, Section, load, validate, values_in
 from interplay.errors import ConfigError, did_you_mean
 
 
@@ -131,6 +131,12 @@ class Study:
                     "cluster.address), but each run of a study is trained in one process; expected "
                     "cluster.rollout_workers = 0 and cluster.address = 'local', or interplay train for each run."
                 )
+            if made.evolve is not None and not section.whole:
+                raise ConfigError(
+                    f"arm '{arm}' of study '{section.name}' has [evolve], but the tests of a study that is not whole "
+                    "play the workflow of the recipe, and not the one that evolved; expected whole = true, or no "
+                    "[evolve]."
+                )
         return study
 
     def recipe(self, arm: str, seed: int, more: Sequence[str] = ()) -> Recipe:
@@ -147,9 +153,18 @@ class Study:
 
     @property
     def digest(self) -> str:
-        """A hash of the study's file and its recipe, without `seeds`, `notes` and `best`, which may be added to a study
-        later. Options that the file does not set are left out, so that a newer version of this package, which may have
-        more options, can continue the runs of an older one."""
+        """A hash of the values in the study's file and in its recipe, without `seeds`, `notes` and `best`, which may be
+        added to a study later. Options that the files do not set are left out, so that a newer version of this package,
+        which may have more options, can continue the runs of an older one."""
+        return self._hash(values_in(self.base))
+
+    @property
+    def digests(self) -> set[str]:
+        """The digests of folders with runs of this study. Earlier versions hashed the text of the recipe, with its
+        comments, and not its values."""
+        text = [self.base.read_text(encoding="utf-8")] if self.base.is_file() else []  # else it is in the package
+        return {self.digest, *map(self._hash, text)}
+
+    def _hash(self, recipe: Any) -> str:
         rest = self.section.model_dump(exclude={"seeds", "best", "notes"}, exclude_unset=True)
-        recipe = self.base.read_text(encoding="utf-8")
         return hashlib.blake2b(json.dumps([rest, recipe], sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -12,18 +12,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from interplay.config import TEAM
+from interplay.config import TEAM, Recipe
 from interplay.evaluation import strategies
 from interplay.evaluation.benchmark import Lineup, lineups
 from interplay.evaluation.field import Field
 from interplay.evaluation.measures import tokens
 from interplay.evaluation.measures import verdict as verdict_of
+from interplay.rollout.resolve import resolve
 from interplay.types import Episode, Occupant, Policy, Role
 
 if TYPE_CHECKING:
     from interplay.training.trainer import Trainer
 
 STARTED = "start.json"
+
+
+def names_of(recipe: Recipe, resets: bool) -> set[str]:
+    """The names of everything that the test of a team with this recipe measures."""
+    played = {"success", "tokens", "illegal", "failed"}
+    if recipe.eval.exploitability:
+        played |= {"exploitability", "stray"}
+    roles = [role for role, who in resolve(recipe).seats.items() if isinstance(who, Policy)] if resets else []
+    return {*played, "start", *(f"start/{name}" for name in played), *(f"reset/{role}" for role in roles)}
 
 
 class WholeTest:

@@ -7,10 +7,8 @@ are counted.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,8 +18,8 @@ from interplay.rewards.audit import AuditFinding, Fixed, asked, finding, halves
 from interplay.rewards.preference import ABSTAINED, Pair, Verdict, both_orders
 from interplay.rollout.arbiters import JudgeQuestion
 from interplay.rollout.judging import Judging, answers_of
-from interplay.rollout.subjects import Subject, subjects
-from interplay.types import Episode, seed_of
+from interplay.rollout.subjects import Subject, pairs_of, subjects
+from interplay.types import Episode
 
 log = logging.getLogger("interplay")
 _SURE = 1e-6  # a verifier's probability stays at least this far from 0 and 1
@@ -69,16 +67,10 @@ class Auditing:
         return {k: v for k, v in metrics.items() if not math.isnan(v)}
 
     def _pairs(self, name: str, section: JudgeSection, every: Sequence[Subject]) -> list[Pair]:
-        """Different replies to the same question, drawn by their names."""
         assert section.audit is not None
-        together: dict[tuple[object, ...], list[Subject]] = defaultdict(list)
-        for subject in every:
-            together[subject.peers].append(subject)
-        found = [p for peers in together.values() for p in itertools.combinations(peers, 2) if p[0].reply != p[1].reply]
-        found.sort(key=lambda p: seed_of("audit", name, p[0].name, p[1].name))
         return [
             Pair(f"{a.name} {b.name}", a.question, a.reply, b.reply, group=a.episode.task.id)
-            for a, b in found[: section.audit.pairs]
+            for a, b in pairs_of(every, "audit", name)[: section.audit.pairs]
         ]
 
     async def _checks(

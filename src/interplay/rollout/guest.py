@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
+from interplay.agents.arguments import Malformed
+from interplay.agents.calls import cut
 from interplay.agents.joined import with_vectors
 from interplay.agents.memory import spoken_in, written
 from interplay.agents.player import Agent, Stamp
-from interplay.agents.syntax import Plain
+from interplay.agents.syntax import Plain, describe
+from interplay.config import ToolSection
 from interplay.envs import Env
 from interplay.types import Keys, Message, Observation, Occupant, Rewards, Role, Turn
 
@@ -27,6 +30,26 @@ class Guest:
     reply: Callable[[Observation], Awaitable[str | None]]
     heard: Callable[[Role, str], None]  # another role's action
     rewarded: Callable[[Rewards], None]
+
+
+class PersonsTools:
+    """The tools that a person may call before a move, with a line `@NAME argument`, and how many times more."""
+
+    def __init__(self, observation: Observation, limits: ToolSection) -> None:
+        self.tools, self.characters = observation.tools, limits.characters
+        self.left = limits.calls if self.tools else 0
+
+    @property
+    def told(self) -> str:
+        """How to call them; empty if there are none."""
+        return describe(self.tools) if self.left else ""
+
+    def outputs(self, reply: str) -> list[str]:
+        """Run the calls in a reply. The list is empty if the reply is the move itself."""
+        calls = _SYNTAX.calls(reply, self.tools) if self.left else []
+        self.left -= bool(calls)
+        done = [f"error: {c.why}" if isinstance(c, Malformed) else c.tool.run(**c.arguments) for c in calls]
+        return [cut(text, self.characters) for text in done]
 
 
 @dataclass

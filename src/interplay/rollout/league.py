@@ -157,6 +157,11 @@ class League:
                 del self._lineups[old]
         return self._lineups[step]
 
+    def opponents(self, step: int) -> set[Snapshot]:
+        """The snapshots that a step plays against."""
+        drawn = (who for lineup in self.lineups(step).values() for who in lineup)
+        return {who for who in drawn if isinstance(who, Snapshot)}
+
     def draw_as_of(self, state: Mapping[str, Any], step: int) -> None:
         """Draw the opponents of a step again, from the state of the league that they were drawn from."""
         earlier = League(self.plan)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from interplay.config import JudgeSection
 from interplay.rewards.gold import worth
-from interplay.types import Episode, Level, Message, Reward, Rewards, Role, Turn
+from interplay.types import Episode, Level, Message, Reward, Rewards, Role, Turn, seed_of
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,15 @@ def subjects(episode: Episode, section: JudgeSection, roles: Collection[Role]) -
             out += [Subject(episode, role, t, history, t.text, t.decision) for t in drawn]
             history += (Message("assistant", turn.text),)
     return out
+
+
+def pairs_of(every: Sequence[Subject], *draw: object) -> list[tuple[Subject, Subject]]:
+    """All pairs of different replies to the same question, in an order that is drawn by `draw` and their names."""
+    together: dict[tuple[object, ...], list[Subject]] = defaultdict(list)
+    for subject in every:
+        together[subject.peers].append(subject)
+    found = [p for peers in together.values() for p in itertools.combinations(peers, 2) if p[0].reply != p[1].reply]
+    return sorted(found, key=lambda p: seed_of(*draw, p[0].name, p[1].name))
 
 
 def _transcript(line: Sequence[Turn], role: Role) -> str:

@@ -41,7 +41,7 @@ from interplay.training.minibatches import minibatches
 from interplay.training.optimizers import clipped_step, load_moments, make_optimizer
 from interplay.training.tries import Example
 from interplay.training.value_scale import ValueScale
-from interplay.types import Message, Rewards, Role, Sample, Turn, seed_of
+from interplay.types import Episode, Message, Rewards, Role, Sample, Turn, seed_of
 
 
 class Critic:
@@ -213,6 +213,11 @@ class StateCritic(Desk[Question, float]):
     def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
         seen = view_of(self.renderers[turn.policy], role, env.state())
         self._arrived[turn.id] = seen, credit.mix(rewards, role, self.weights)
+
+    def forget(self, episodes: Iterable[Episode]) -> None:
+        """Drop what arrived in episodes that will not be learned from."""
+        for turn in (turn for episode in episodes for turn in episode.turns):
+            self._arrived.pop(turn.id, None)
 
     def rank(self, question: Question) -> int:
         return list(self.critics).index(question.policy)

@@ -39,7 +39,7 @@ class Feed:
         self._held: set[Snapshot] = set()  # for an evaluation beside the stream
         self.dropped = 0  # episodes that were too old
         self.replaced = 0  # groups that the last `pull` replaced, because too few of their episodes were left
-        self.discarded: Counter[str] = Counter()  # tokens of dropped episodes that the trainer has not counted yet
+        self.discarded: list[Episode] = []  # dropped episodes that the trainer has not counted yet
 
     def begin(self) -> None:
         """Start playing. Tasks that an earlier process issued but did not train on are issued again."""
@@ -80,18 +80,14 @@ class Feed:
         few = [g.number for g in groups if sum(e.error is None for e in g.played) < self.settings.min_group]
         out = few[: self.batch - self.replaced]
         self.replaced += len(out)
-        for episode in (e for g in groups if g.number in out for e in g.played):
-            self.discarded.update(episode.used)
+        self.discarded += [e for g in groups if g.number in out for e in g.played]
         return [g for g in groups if g.number not in out]
 
     def _keep_fresh(self, group: Group) -> bool:
         """Drop the episodes of a group whose tokens are too old; return whether any are left."""
         fresh: list[Episode] = []
         for episode in group.played:
-            if self.lag(episode) <= self.settings.max_staleness:
-                fresh.append(episode)
-            else:
-                self.discarded.update(episode.used)
+            (fresh if self.lag(episode) <= self.settings.max_staleness else self.discarded).append(episode)
         self.dropped += len(group.played) - len(fresh)
         group.episodes = [*fresh]
         return bool(fresh)
@@ -128,7 +124,7 @@ class Feed:
         if step not in self._tasks:
             self._begin_step(step)
         task = self._tasks[step][number % self.batch]
-        whose = state.plan if state.season is None else state.season.league
+        whose = state.plan if state.league is None else state.league
         seats = self._seats[number] = whose.seats_for(task, step)
         self._used.update(snapshots_in(seats))
         seating = self._seating(lambda _: seats, speech_of(state.plan.recipe))
@@ -146,7 +142,7 @@ class Feed:
             self._origins[step] = {
                 "at": state.step_index,
                 "curriculum": None if curriculum is None else copy.deepcopy(curriculum.state_dict()),
-                "league": None if state.season is None else copy.deepcopy(state.season.state_dict()),
+                "league": None if state.league is None else copy.deepcopy(state.league.state_dict()),
             }
         if curriculum is not None:
             make = lambda i, options: state.plan.task(i, options=options)  # noqa: E731
@@ -161,8 +157,8 @@ class Feed:
     def _restored(self, step: int) -> Curriculum | Evolution | None:
         """Draw the opponents of a step from the league as it was; return the curriculum as it was."""
         origin, state = self._origins[step], self.state
-        if state.season is not None and origin["league"] is not None:
-            state.season.league.draw_as_of(origin["league"], step)
+        if state.league is not None and origin["league"] is not None:
+            state.league.draw_as_of(origin["league"], step)
         if state.curriculum is None or origin["curriculum"] is None:
             return state.curriculum
         return as_of(state.curriculum, origin["curriculum"])
@@ -193,11 +189,11 @@ class Feed:
     def _opponents(self, *steps: int) -> set[Snapshot]:
         """The league's opponents in these steps, in the step that is drawn next, and in those of which not all tasks
         were issued."""
-        season, coming = self.state.season, self.state.step_index + self.settings.max_staleness
-        if season is None:
+        league, coming = self.state.league, self.state.step_index + self.settings.max_staleness
+        if league is None:
             return set()
         begun = (s for s in self._tasks if (s + 1) * self.batch > self.stream.issued)
-        return {who for step in {*begun, *steps, coming} for who in season.opponents(step)}
+        return {who for step in {*begun, *steps, coming} for who in league.opponents(step)}
 
     def _idle(self) -> bool:
         found = [engine.stats() for engine in self.state.team.engines]

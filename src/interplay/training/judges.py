@@ -8,11 +8,9 @@ whose whole confidence interval was above the limit. If there is no such version
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +30,7 @@ from interplay.rewards.gold import Rater, Scored
 from interplay.rewards.judge import Scoring
 from interplay.rewards.preference import Pair, Verdict, balanced, held_out
 from interplay.rewards.remote import RemoteScorer
-from interplay.rollout.subjects import Subject, subjects
+from interplay.rollout.subjects import Subject, pairs_of, subjects
 from interplay.seats import RunPlan
 from interplay.training.preference import Better, Conversation, Fitting, RewardModel, load_reward_model
 from interplay.training.preference import new_reward_model as new_model
@@ -127,13 +125,8 @@ class Pupil:
         self.seen, self.tested = self.seen[-s.keep :], self.tested[-s.keep :]
 
     def _pairs(self, every: Sequence[Subject], component: str, rater: Rater) -> list[Labelled]:
-        together: dict[tuple[object, ...], list[Subject]] = defaultdict(list)
-        for subject in every:
-            together[subject.peers].append(subject)
-        found = [p for peers in together.values() for p in itertools.combinations(peers, 2) if p[0].reply != p[1].reply]
-        found.sort(key=lambda p: seed_of("ask", self.seed, p[0].name, p[1].name))
         out = []
-        for one, other in found[: self.settings.pairs]:
+        for one, other in pairs_of(every, "ask", self.seed)[: self.settings.pairs]:
             a, b = _scored(one, component), _scored(other, component)
             label = rater.label(f"{one.name} {other.name}", a, b)
             task = one.episode.task

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from interplay.algorithms.losses import Outputs, Targets
 from interplay.config import TrainSection
+from interplay.errors import GuardError
 from interplay.models.adapter import Adapter
 from interplay.training.tries import Example
 from interplay.training.watch import TokenWatch
@@ -118,3 +119,10 @@ class Learner(Protocol):
     def close(self) -> None:
         """End the processes of the learner, if it has any."""
         ...
+
+
+def critic_of(learner: Learner) -> Critic:
+    """The critic of a policy. It is whole and in this process, also if the policy is sharded."""
+    if learner.critic is None:
+        raise GuardError(f"policy '{learner.name}' has no critic; expected an algorithm that trains one.")
+    return learner.critic

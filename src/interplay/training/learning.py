@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -77,6 +77,7 @@ class Learning:
         plan = self.state.plan
         refuse_bug(episodes, self.step)
         good = [e for e in episodes if e.error is None]
+        self.forget(e for e in episodes if e.error is not None)
         metrics: dict[str, float] = {"episodes": len(good), "episodes_failed": len(episodes) - len(good)}
         metrics |= program_counts()
         if not good:
@@ -90,6 +91,11 @@ class Learning:
             )
         self._tell([e.error for e in episodes if e.error is not None], len(episodes))
         return good, metrics | tally(good, self.state.learners, plan.recipe.reward)
+
+    def forget(self, episodes: Iterable[Episode]) -> None:
+        """These episodes will not be learned from."""
+        if self.state_critic is not None:
+            self.state_critic.forget(episodes)
 
     def _tell(self, errors: Sequence[str], among: int) -> None:
         """Show each kind of error once. Errors that differ only in numbers are of one kind."""

@@ -18,14 +18,13 @@ from transformers import PreTrainedModel
 
 from interplay.algorithms.losses import sft_loss
 from interplay.config import TrainSection
-from interplay.errors import GuardError
 from interplay.models import senses
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
 from interplay.training.channels import ChannelLearner
 from interplay.training.critic import Critic
 from interplay.training.forward import AdapterMixer, logprobs, pieces, predict
-from interplay.training.learner import Objective
+from interplay.training.learner import Objective, critic_of
 from interplay.training.masters import Masters
 from interplay.training.minibatches import token_weights
 from interplay.training.optimizers import clipped_step, load_moments, make_optimizer, moments
@@ -77,7 +76,7 @@ class LocalLearner:
         return logprobs(self.model, examples, self.config.micro_batch_tokens, adapters)
 
     def values(self, examples: Sequence[Example], tokens: bool) -> list[tuple[float, ...]]:
-        return self._critic().values(examples, tokens)
+        return critic_of(self).values(examples, tokens)
 
     def step(self, examples: Sequence[Example], objective: Objective) -> dict[str, float]:
         return step([self], {self.name: examples}, objective)[self.name]
@@ -92,15 +91,10 @@ class LocalLearner:
         return self.model
 
     def fit(self, examples: Sequence[Example], tokens: bool) -> dict[str, float]:
-        return self._critic().step(examples, tokens)
+        return critic_of(self).step(examples, tokens)
 
     def weights(self) -> Mapping[str, Tensor]:
         return self._named
-
-    def _critic(self) -> Critic:
-        if self.critic is None:
-            raise GuardError(f"policy '{self.name}' has no critic; expected an algorithm that trains one.")
-        return self.critic
 
     @property
     def adapters(self) -> dict[str, Adapter]:

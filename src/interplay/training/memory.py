@@ -1,10 +1,9 @@
 """Estimate the memory that a run needs before it starts.
 
-Models are built on torch's `meta` device, which has shapes but no data. Parameters are counted exactly, and the memory
-that a forward pass keeps for its backward pass is measured by running one. On a GPU the engine makes its key-value
-cache as large as the run can use, and takes at most a quarter of the free memory (`engines/local/room.py`); on a CPU,
-memory is taken only as it is used. So the cache is reported, but a run is never refused because of it. The same holds
-for the features of pictures and sounds, which a model that sees or hears keeps up to a limit.
+The sizes of models are computed without their weights (`model_shape.py`). On a GPU the engine makes its key-value cache
+as large as the run can use, and takes at most a quarter of the free memory (`engines/local/room.py`); on a CPU, memory
+is taken only as it is used. So the cache is reported, but a run is never refused because of it. The same holds for the
+features of pictures and sounds, which a model that sees or hears keeps up to a limit.
 """
 
 from __future__ import annotations
@@ -13,26 +12,21 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from interplay.config import AdapterSection, JudgeSection, Optimizer, Recipe
+from interplay.config import JudgeSection, Optimizer, Recipe
 from interplay.config.judges import BASE, HTTP, MODELS
 from interplay.engines.engine import CPU_CACHE_TOKENS
 from interplay.errors import ConfigError
-from interplay.models.adapter import sizes
 from interplay.models.device import device_of, dtype_of, wanted_device
-from interplay.models.load import blank, read_config
-from interplay.models.senses import KEPT_BYTES, encoder_bytes
-from interplay.models.shape import cache_shape
-from interplay.models.stacked import layers
+from interplay.models.senses import KEPT_BYTES
 from interplay.rollout.in_flight import cache_room
 from interplay.seats import FromLeague, RunPlan, Snapshot
-from interplay.training.activations import saved_bytes
 from interplay.training.logits import CPU_LOGITS, GPU_LOGITS
+from interplay.training.model_shape import ModelShape, shape_of
 
 GiB = 1 << 30
 _FP32 = 4
@@ -40,7 +34,6 @@ _SMALL = 4096  # an 8-bit optimiser keeps fp32 moments for tensors smaller than 
 _BLOCK = 256  # numbers per scale in an 8-bit optimiser
 _LOGITS_CPU = 5  # fp32 copies of a piece: logits, scaled, log-probs, probabilities, their product
 _LEAST = 256  # tokens in the smallest micro-batch that is worth suggesting
-_TOKENS = 64  # in the forward pass that is measured
 
 
 @dataclass(frozen=True)
@@ -89,37 +82,13 @@ class MemoryEstimate:
             )
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """The sizes of a model."""
-
-    tensors: tuple[int, ...]  # number of parameters of each
-    trunk: tuple[int, ...]  # the same without an output layer that has weights of its own
-    activations: int  # bytes per token kept for the backward pass
-    layer_input: int  # bytes per token and layer kept with train.recompute
-    layers: int
-    vocabulary: int
-    cache: int  # bytes per token in the key-value cache
-    context: int  # longest sequence in tokens
-    adapters: tuple[tuple[str, int, int], ...]  # name, input and output size of layers that can have one
-    encoder: int  # bytes for its vision or audio encoder on a GPU, besides its weights; 0 for a text model
-
-    @property
-    def count(self) -> int:
-        return sum(self.tensors)
-
-    def adapter(self, section: AdapterSection) -> tuple[int, ...]:
-        taken = [(k, n) for name, k, n in self.adapters if not section.targets or name.endswith(tuple(section.targets))]
-        return tuple(size for k, n in taken for size in (section.rank * k, n * section.rank))
-
-
 def estimate(plan: RunPlan) -> MemoryEstimate:
     """Estimate the memory of a run, part by part."""
     recipe, train = plan.recipe, plan.recipe.train
     device = wanted_device(recipe)
     dtype = dtype_of(recipe, device)
     width = dtype.itemsize
-    shapes = {base: _shape(base, recipe.seed, dtype) for base in _bases(plan)}
+    shapes = {base: shape_of(base, recipe.seed, dtype) for base in _bases(plan)}
     parts = dict.fromkeys(("weights", "masters", "optimiser", "gradients", "activations", "logits"), 0)
     gradients: dict[str, int] = {}
     engines = _add_policies(plan, shapes, dtype, parts, gradients)
@@ -144,7 +113,7 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
     return MemoryEstimate(parts, cache, device, available, features, why)
 
 
-def _cache(recipe: Recipe, shapes: list[_Shape], device: str, free: int, reserve: int) -> tuple[int, str]:
+def _cache(recipe: Recipe, shapes: list[ModelShape], device: str, free: int, reserve: int) -> tuple[int, str]:
     """The bytes of the caches of engines with these models, and on a GPU the reason for the last one's size. `free` is
     what the weights leave, and `reserve` what the learners need of it."""
     if device == "cpu":
@@ -180,7 +149,7 @@ def _changed(plan: RunPlan, change: Mapping[str, Any]) -> RunPlan:
     return replace(plan, recipe=plan.recipe.model_copy(update={"train": train}))
 
 
-def _add_shards(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int]) -> None:
+def _add_shards(plan: RunPlan, shapes: dict[str, ModelShape], dtype: torch.dtype, parts: dict[str, int]) -> None:
     """Sharded learners have weights of their own. On GPUs, each has its part of everything that is trained. On a CPU,
     the memory of all of them counts."""
     learners, gpu = plan.recipe.cluster.learners, wanted_device(plan.recipe) == "cuda"
@@ -198,7 +167,7 @@ def _add_shards(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, pa
 
 
 def _add_policies(
-    plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int], gradients: dict[str, int]
+    plan: RunPlan, shapes: dict[str, ModelShape], dtype: torch.dtype, parts: dict[str, int], gradients: dict[str, int]
 ) -> list[str]:
     """Add the memory of policies and their frozen copies to `parts`; return the base of each of their engines."""
     recipe = plan.recipe
@@ -236,7 +205,7 @@ def _add_policies(
     return engines
 
 
-def _imitation(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int]) -> int:
+def _imitation(plan: RunPlan, shapes: dict[str, ModelShape], dtype: torch.dtype, parts: dict[str, int]) -> int:
     """The memory that imitation by all weights of a base needs beyond that of training. The two never run at the same
     time."""
     policies = [p for p in plan.recipe.policies.values() if not p.is_remote]
@@ -254,7 +223,7 @@ def _bases(plan: RunPlan) -> set[str]:
     return {p.base for p in plan.recipe.policies.values() if not p.is_remote} | own | judged
 
 
-def _frozen_copies(plan: RunPlan, shapes: dict[str, _Shape]) -> list[str]:
+def _frozen_copies(plan: RunPlan, shapes: dict[str, ModelShape]) -> list[str]:
     """The policies of all snapshots in memory at once: references, seated starts, and opponents from a league."""
     recipe, league = plan.recipe, plan.recipe.league
 
@@ -273,7 +242,9 @@ def _frozen_copies(plan: RunPlan, shapes: dict[str, _Shape]) -> list[str]:
     return out
 
 
-def _add_critics(plan: RunPlan, shapes: dict[str, _Shape], parts: dict[str, int], gradients: dict[str, int]) -> None:
+def _add_critics(
+    plan: RunPlan, shapes: dict[str, ModelShape], parts: dict[str, int], gradients: dict[str, int]
+) -> None:
     critic = plan.algorithm.critic
     if critic is None:
         return
@@ -296,7 +267,7 @@ def _reward_models(recipe: Recipe) -> list[tuple[str, JudgeSection]]:
 
 
 def _add_judges(
-    recipe: Recipe, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int], gradients: dict[str, int]
+    recipe: Recipe, shapes: dict[str, ModelShape], dtype: torch.dtype, parts: dict[str, int], gradients: dict[str, int]
 ) -> None:
     """Every reward model has weights of its own, even if a policy has the same base."""
     for number, (base, section) in enumerate(_reward_models(recipe)):
@@ -324,31 +295,10 @@ def _moments(tensors: tuple[int, ...], optimizer: Optimizer) -> int:
     return 2 * (_FP32 * small + sum(large) + sum(_FP32 * -(-n // _BLOCK) for n in large))
 
 
-def _kept(shape: _Shape, recipe: Recipe) -> int:
+def _kept(shape: ModelShape, recipe: Recipe) -> int:
     if not recipe.train.recompute:
         return shape.activations
     return shape.layers * shape.layer_input + shape.activations // shape.layers
-
-
-@lru_cache(maxsize=32)
-def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
-    config = read_config(base, seed)
-    with torch.device("meta"):
-        model = blank(base, config, dtype)
-    text = config.get_text_config()
-    depth, heads, size = cache_shape(model)
-    return _Shape(
-        tuple(p.numel() for p in model.parameters()),
-        tuple(p.numel() for p in model.base_model.parameters()),
-        saved_bytes(model, _TOKENS) // _TOKENS,
-        text.hidden_size * dtype.itemsize,
-        text.num_hidden_layers,
-        model.get_input_embeddings().weight.shape[0],
-        2 * depth * heads * size * dtype.itemsize,
-        int(text.max_position_embeddings),
-        tuple((name, *sizes(layer)) for name, layer in layers(model).items()),
-        encoder_bytes(model),
-    )
 
 
 def learner_bytes(plan: RunPlan) -> int:

@@ -11,11 +11,11 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from interplay.engines.census import census
 from interplay.errors import GuardError
 from interplay.rollout.members import Member
+from interplay.training.fleet import Fleet
 from interplay.training.learner import Learner
 from interplay.training.thread import LearnerThread
 from interplay.training.tries import Example
@@ -25,14 +25,6 @@ from interplay.types import Sample
 _EACH = 64  # tokens of one reply
 _REPLIES = 16
 _PROMPTS = 4096  # tokens of all prompts together
-
-
-class OtherEngines(Protocol):
-    """Engines in other processes."""
-
-    async def score(self, policy: str, samples: Sequence[Sample]) -> dict[str, list[tuple[float, ...]]]:
-        """The log-probs of the replies of these samples, by the name of the engine."""
-        ...
 
 
 class Probe:
@@ -86,7 +78,7 @@ class Probe:
             for (member, learner), a, b in zip(due, ours, theirs, strict=True)
         }
 
-    async def compare_others(self, member: Member, learner: Learner, fleet: OtherEngines) -> dict[str, float]:
+    async def compare_others(self, member: Member, learner: Learner, fleet: Fleet) -> dict[str, float]:
         """The same for every engine in other processes, also if the weights are those of the last comparison. The
         metric is the largest difference."""
         samples = self._recent.get(member.name, [])

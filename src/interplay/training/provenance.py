@@ -12,8 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from interplay.errors import without_passwords
+
 _PACKAGES = ("interplay", "torch", "transformers", "tokenizers", "safetensors", "pydantic", "numpy")
-_PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")  # a user name and password in a URL
 
 
 def versions() -> dict[str, str]:
@@ -47,7 +48,7 @@ def _git(folder: Path, *command: str) -> str:
 
 def command() -> list[str]:
     """The command line, without passwords that are part of a URL."""
-    return [_PASSWORD.sub("[hidden]@", part) for part in sys.argv]
+    return [without_passwords(part) for part in sys.argv]
 
 
 def hardware() -> dict[str, Any]:

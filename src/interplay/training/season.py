@@ -11,15 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from interplay.algorithms import Independent
 from interplay.rollout.league import League, score
 from interplay.rollout.runner import Runner
-from interplay.rollout.team import Team, speech_of
-from interplay.seats import RunPlan
-from interplay.training.learner import Learner
-from interplay.training.snapshots import Snapshots
+from interplay.rollout.team import speech_of
+from interplay.training.state import RunState
 from interplay.training.thread import LearnerThread
 from interplay.types import Episode, Occupant, One, Policy, Role, Snapshot
 
@@ -27,17 +24,12 @@ log = logging.getLogger("interplay")
 
 
 class Season:
-    def __init__(self, plan: RunPlan, team: Team, learners: Mapping[str, Learner], snapshots: Snapshots) -> None:
-        self.plan, self.team, self.learners, self.snapshots = plan, team, learners, snapshots
-        self.league = League(plan)
-
-    def opponents(self, step: int) -> set[Snapshot]:
-        """The snapshots that a step plays against."""
-        drawn = (who for lineup in self.league.lineups(step).values() for who in lineup)
-        return {who for who in drawn if isinstance(who, Snapshot)}
+    def __init__(self, state: RunState, league: League, thread: LearnerThread) -> None:
+        self.plan, self.team, self.learners, self.snapshots = state.plan, state.team, state.learners, state.snapshots
+        self.league, self.thread = league, thread
 
     async def end_step(
-        self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float], thread: LearnerThread
+        self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float]
     ) -> tuple[dict[str, float], set[str]]:
         """Take the league's actions after a step; return metrics, and the policies whose weights changed."""
         found: dict[str, float] = {}
@@ -46,24 +38,24 @@ class Season:
             due = step % self.league.section.every == 0
             wrong = self.league.symptom(name, episodes, metrics.get(f"{name}/entropy"))
             if due and self.league.section.alarm is not None:
-                measured, fallen = await self._rate(name, thread)
+                measured, fallen = await self._rate(name)
                 found |= measured
                 wrong = wrong or fallen
             if self.league.section.alarm is not None:
                 found[f"league/alarm/{name}"] = float(wrong is not None)
-            if wrong is not None and await self._answer(name, step, wrong, thread):
+            if wrong is not None and await self._answer(name, step, wrong):
                 changed.add(name)
             elif due:
-                await self._keep(self.league.add(name, step), thread)
+                await self._keep(self.league.add(name, step))
         for name in self.league.lives:
             if self.league.over(name, step):
-                await self._keep(self.league.add(name, step), thread)
+                await self._keep(self.league.add(name, step))
                 if self.league.rebirth(name, step):
-                    await self._go_back(name, Snapshot(name), thread)
+                    await self._go_back(name, Snapshot(name))
                     changed.add(name)
         return found, changed
 
-    async def _answer(self, name: str, step: int, wrong: str, thread: LearnerThread) -> bool:
+    async def _answer(self, name: str, step: int, wrong: str) -> bool:
         """Answer a collapse: roll back, or only warn. Returns whether the weights changed."""
         alarm = self.league.section.alarm
         assert alarm is not None
@@ -72,24 +64,24 @@ class Season:
             return False
         good = self.league.roll_back(name, wrong)
         log.warning("step %d: policy '%s' has collapsed: %s; it goes back to %s", step, name, wrong, good)
-        await self._go_back(name, good, thread)
+        await self._go_back(name, good)
         return True
 
-    async def _keep(self, snapshot: Snapshot, thread: LearnerThread) -> None:
-        await thread.do(lambda: self.snapshots.keep(snapshot))
+    async def _keep(self, snapshot: Snapshot) -> None:
+        await self.thread.do(lambda: self.snapshots.keep(snapshot))
 
-    async def _seat(self, more: Iterable[Snapshot], thread: LearnerThread) -> None:
-        await thread.do(lambda: self.snapshots.seat({*self.snapshots.seated, *more}))
+    async def _seat(self, more: Iterable[Snapshot]) -> None:
+        await self.thread.do(lambda: self.snapshots.seat({*self.snapshots.seated, *more}))
 
-    async def _go_back(self, name: str, snapshot: Snapshot, thread: LearnerThread) -> None:
-        await thread.do(lambda: self.team.pool.restore(name, self.snapshots.source(snapshot)))
+    async def _go_back(self, name: str, snapshot: Snapshot) -> None:
+        await self.thread.do(lambda: self.team.pool.restore(name, self.snapshots.source(snapshot)))
         self.learners[name].begin_again()
 
-    async def _rate(self, name: str, thread: LearnerThread) -> tuple[dict[str, float], str | None]:
+    async def _rate(self, name: str) -> tuple[dict[str, float], str | None]:
         first = self.league.health[name].best is None
         if first:
-            await self._seat([Snapshot(name)], thread)
-        await self._seat([other for other in self.plan.panel if isinstance(other, Snapshot)], thread)
+            await self._seat([Snapshot(name)])
+        await self._seat([other for other in self.plan.panel if isinstance(other, Snapshot)])
         if first:  # rate its start for comparison
             self.league.rate(name, self.league.rating(await self._panel(Snapshot(name))))
         scores = await self._panel(Policy(name))
@@ -115,9 +107,3 @@ class Season:
         for (opponent, _), found in zip(pairs, await asyncio.gather(*(one(*p) for p in pairs)), strict=True):
             scores[str(opponent)] += found
         return {opponent: sum(s) / max(1, len(s)) for opponent, s in scores.items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.league.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.league.load_state_dict(state)

@@ -19,14 +19,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from interplay.config import TrainSection
-from interplay.errors import ConfigError, GuardError
+from interplay.errors import ConfigError
 from interplay.models.adapter import Adapter
 from interplay.models.device import device_of
 from interplay.models.latch import latch_of
 from interplay.rollout.team import Team
 from interplay.seats import RunPlan
 from interplay.training.critic import Critic
-from interplay.training.learner import Learner, Objective
+from interplay.training.learner import Learner, Objective, critic_of
 from interplay.training.rank_group import RankGroup, StartRanks
 from interplay.training.rank_process import RankSetup, ShardedPolicy
 from interplay.training.transfer import read_weights, write_weights
@@ -74,16 +74,10 @@ class ShardedLearner:
         return self.group.ask("logprobs", [x.name for x in learners], examples) if examples else []
 
     def values(self, examples: Sequence[Example], tokens: bool) -> list[tuple[float, ...]]:
-        return self._critic().values(examples, tokens)
+        return critic_of(self).values(examples, tokens)
 
     def fit(self, examples: Sequence[Example], tokens: bool) -> dict[str, float]:
-        return self._critic().step(examples, tokens)
-
-    def _critic(self) -> Critic:
-        """The policy's critic, which is whole and in the driver's process."""
-        if self.critic is None:
-            raise GuardError(f"policy '{self.name}' has no critic; expected an algorithm that trains one.")
-        return self.critic
+        return critic_of(self).step(examples, tokens)
 
     def step(self, examples: Sequence[Example], objective: Objective) -> dict[str, float]:
         return self.step_together([self], {self.name: examples}, objective)[self.name]

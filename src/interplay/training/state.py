@@ -17,6 +17,7 @@ from interplay.config import EngineSection, Recipe
 from interplay.errors import CheckpointError
 from interplay.rollout.curriculum import make_curriculum
 from interplay.rollout.evolve import make_evolution
+from interplay.rollout.league import League
 from interplay.rollout.team import Team
 from interplay.rollout.wiring import seat_of
 from interplay.seats import RunPlan, parse_snapshot
@@ -31,7 +32,6 @@ from interplay.training.learner import Learner
 from interplay.training.local import LocalLearner
 from interplay.training.memory import learner_bytes
 from interplay.training.run_folder import RunFolder
-from interplay.training.season import Season
 from interplay.training.snapshots import Snapshots
 from interplay.training.tally import update_cost
 from interplay.training.versions import Versions
@@ -77,7 +77,7 @@ class RunState:
         self.curriculum = self.evolution if section is None else make_curriculum(section, recipe.seed)
         self.snapshots = Snapshots(self.folder / "snapshots", self.team)
         self.references = {name: Snapshot(name) for name in self.plan.trainable if self.algorithm.reference}
-        self.season = None if recipe.league is None else Season(self.plan, self.team, self.learners, self.snapshots)
+        self.league = None if recipe.league is None else League(self.plan)
         critic = self.algorithm.critic
         self.critics = make_critics(self.team, recipe, critic, self.plan.trainable) if critic is not None else {}
         for name, made in self.critics.items():
@@ -134,7 +134,7 @@ class RunState:
             "versions": {n: self.team.members[n].version for n in self.learners},
             "algorithm": self.algorithm.state_dict(),
             "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
-            "league": None if self.season is None else self.season.state_dict(),
+            "league": None if self.league is None else self.league.state_dict(),
             "references": {name: str(who) for name, who in self.references.items()},
             "snapshots": {str(who): self.snapshots.digest(who) for who in sorted(self._snapshots(), key=str)},
             "judges": self.judges.papers(),
@@ -156,7 +156,7 @@ class RunState:
         """The snapshots that a run may need when it is resumed from here."""
         if self.fresh and self.step_index == 0:
             return set()  # at step 0 they equal this checkpoint, and are made from it
-        league = [] if self.season is None else self.season.league.snapshots.values()
+        league = [] if self.league is None else self.league.snapshots.values()
         playing = map(parse_snapshot, (self.stream or {}).get("snapshots", ()))  # the league may have dropped them
         return {*self.plan.snapshots, *self.references.values(), *playing, *(who for mine in league for who in mine)}
 
@@ -184,12 +184,12 @@ class RunState:
         self.stream = papers["stream"]
         if self.curriculum is not None and papers.get("curriculum") is not None:  # else the curriculum begins now
             self.curriculum.load_state_dict(papers["curriculum"])
-        if self.season is not None:
+        if self.league is not None:
             if papers.get("league") is None:
                 raise CheckpointError(
                     f"checkpoint '{found.folder}' has no league, but this recipe has one; start a new run."
                 )
-            self.season.load_state_dict(papers["league"])
+            self.league.load_state_dict(papers["league"])
         saved = papers.get("references", {})
         self.references |= {n: parse_snapshot(saved[n]) for n in self.references if n in saved}
         self.snapshots.digests = dict(papers.get("snapshots", {}))

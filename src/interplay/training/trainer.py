@@ -13,29 +13,31 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from interplay.agents.best_of import Choosing
 from interplay.errors import ConfigError, did_you_mean
 from interplay.rollout.auditing import Auditing
-from interplay.rollout.judging import JudgedGroup, Judging
-from interplay.rollout.runner import Runner, Seated
+from interplay.rollout.judging import Judging
+from interplay.rollout.runner import Runner
 from interplay.rollout.stream import Group
 from interplay.rollout.team import Team
 from interplay.training.checkpoint import CheckpointPace
 from interplay.training.critic import StateCritic
 from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
+from interplay.training.fleet import Fleet
 from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
 from interplay.training.memory import GiB, estimated_metrics, peak_bytes
 from interplay.training.probe import Probe
+from interplay.training.season import Season
 from interplay.training.sft import warmstart
 from interplay.training.shortage import explained
 from interplay.training.state import RunState
 from interplay.training.tally import Clock, Meter
 from interplay.training.thread import LearnerThread
-from interplay.types import ByTurn, Episode, Occupant, Policy, Role, Sample, Snapshot, Task
+from interplay.types import ByTurn, Occupant, Policy, Role, Snapshot
 
 _WAITING = 64  # threads for slow environments
 
@@ -50,30 +52,6 @@ class Observer:
     # Evaluates the policies in these seats during training. It is passed in, since this package may not import
     # evaluation.
     evaluate: Callable[[Team, int, Mapping[Role, Occupant]], Awaitable[Mapping[str, float]]] | None = None
-
-
-class Fleet(Protocol):
-    """Processes that play the episodes of training. They are passed in, since this package may not import
-    `distributed`."""
-
-    async def episode(self, task: Task, replica: int, seated: Seated) -> Episode: ...
-    async def judge(self, name: str, episodes: Sequence[Episode]) -> JudgedGroup:
-        """Ask a judge about the episodes of one task."""
-        ...
-
-    async def sync(self) -> None:
-        """Give all of them the newest weights."""
-        ...
-
-    async def score(self, policy: str, samples: Sequence[Sample]) -> dict[str, list[tuple[float, ...]]]:
-        """The log-probs of the replies of these samples, by the name of the engine."""
-        ...
-
-    def metrics(self) -> dict[str, float]:
-        """What the processes did since the last call."""
-        ...
-
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -99,6 +77,7 @@ class Trainer(RunState):
         state_critic = self._make_state_critic()
         self.learning = Learning(self, state_critic)
         self.probe = Probe(recipe.stream.probe, self.thread)
+        self.season = None if self.league is None else Season(self, self.league, self.thread)
         self.pace = CheckpointPace(recipe.checkpoint)
         evolution = self.evolution
         self.evolver = None if evolution is None else Evolver(self.plan, self.team, evolution, self.folder)
@@ -203,6 +182,7 @@ class Trainer(RunState):
         groups = await self.interrupt.ends(self.feed.pull())
         if groups is None:
             return None
+        self.learning.forget(self.feed.discarded)
         clock.lap("rollout")
         self.meter.stop()
         oldest = [self.feed.lag(e) for g in groups for e in g.played] if self.plan.recipe.stream.max_staleness else []
@@ -236,8 +216,8 @@ class Trainer(RunState):
         metrics: dict[str, float] = {}
         if self.curriculum is not None:  # after credit, which computes the critics' targets
             metrics |= self.curriculum.record(self.step_index, learned.episodes, self.learners, learned.credit)
-        if self.season is not None:
-            metrics |= self.season.league.record(learned.episodes)
+        if self.league is not None:
+            metrics |= self.league.record(learned.episodes)
         return metrics
 
     async def _between(self, learned: Learned, clock: Clock) -> dict[str, float]:
@@ -251,7 +231,7 @@ class Trainer(RunState):
         if self.auditing is not None:
             metrics |= await self.auditing.after(self.step_index, learned.episodes)
         if self.season is not None:
-            found, changed = await self.season.end_step(self.step_index, learned.episodes, learned.metrics, self.thread)
+            found, changed = await self.season.end_step(self.step_index, learned.episodes, learned.metrics)
             metrics |= found
             await self.thread.do(lambda: self._publish(changed))
             clock.lap("league")
@@ -341,7 +321,10 @@ class Trainer(RunState):
     def _used(self, groups: Sequence[Group], learned: Learned) -> Counter[str]:
         """The tokens that each policy sampled for this step. Failed and dropped episodes count too, and so do rejected
         candidates, playouts, the calls of judges and the words that judges compare replies with."""
-        used, self.feed.discarded = self.feed.discarded, Counter()
+        used: Counter[str] = Counter()
+        for episode in self.feed.discarded:
+            used.update(episode.used)
+        self.feed.discarded = []
         designs = [e for e in learned.episodes if not e.used]  # a designer's, which are stored without `used`
         for turn in (t for e in designs for t in e.turns):
             used[turn.policy] += turn.sampled

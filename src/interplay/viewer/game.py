@@ -11,13 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from interplay import envs
-from interplay.agents.arguments import Malformed
-from interplay.agents.calls import cut
-from interplay.agents.syntax import Plain, describe
 from interplay.config import RewardSection, ToolSection
 from interplay.errors import ConfigError, InterplayError, did_you_mean
 from interplay.rollout.evolve import evolved
-from interplay.rollout.guest import Guest, GuestGame
+from interplay.rollout.guest import Guest, GuestGame, PersonsTools
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
 from interplay.types import Message, Observation, Rewards, Role
@@ -57,23 +54,19 @@ class BrowserGame:
     async def reply(self, observation: Observation) -> str:
         """Show an observation and wait for the person's move. A tool that the person calls is run first."""
         shown = [_shown(m) for m in observation.messages]
-        left = self.tools.calls if observation.tools else 0
-        if left:
-            shown.append(_shown(Message("system", describe(observation.tools))))
+        tools = PersonsTools(observation, self.tools)
+        if tools.told:
+            shown.append(_shown(Message("system", tools.told)))
         self.log.append({"kind": "seen", "messages": shown})
         while True:
             self.answer = asyncio.get_running_loop().create_future()
             self.waiting = observation
             text = await self.answer
-            calls = Plain().calls(text, observation.tools) if left else []
-            if not calls:
+            outputs = tools.outputs(text)
+            if not outputs:
                 return text
-            left -= 1
-            for one in calls:
-                output = f"error: {one.why}" if isinstance(one, Malformed) else one.tool.run(**one.arguments)
-                self.log.append(
-                    {"kind": "seen", "messages": [_shown(Message("tool", cut(output, self.tools.characters)))]}
-                )
+            for output in outputs:
+                self.log.append({"kind": "seen", "messages": [_shown(Message("tool", output))]})
 
     def heard(self, role: Role, text: str) -> None:
         self.log.append({"kind": "said", "role": role, "text": text})

@@ -37,6 +37,26 @@ def test_bm25_by_hand() -> None:
     assert equal.search("same one", 2) == [1]
 
 
+def test_what_the_question_itself_finds_is_computed_once_for_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every search is rewarded without those passages, in every episode of the task and every fork."""
+    asked: list[str] = []
+    search = Index.search
+
+    def counted(self: Index, query: str, count: int) -> list[int]:
+        asked.append(query)
+        return search(self, query, count)
+
+    monkeypatch.setattr(Index, "search", counted)
+    task = sample_task("search", {"searches": 3}, index=7_001)
+    found = []
+    for env in (make(task), make(task).fork(1)):
+        assert isinstance(env, DataEnv)
+        rewards = [env.step({"searcher": query}) for query in ("nothing", env.row["gold"][1]["title"], "nothing")]
+        found.append([reward.value for one in rewards for reward in one])
+    assert found == [[0.0, 1.0, 0.0]] * 2, "the question finds the person, and not the town"
+    assert asked.count(env.row["question"]) == 1
+
+
 class _Service(BaseHTTPRequestHandler):
     asked: list[dict[str, list[str]]] = []  # noqa: RUF012
     keys: list[str | None] = []  # noqa: RUF012

@@ -17,22 +17,24 @@ from interplay.errors import ConfigError, did_you_mean
 from interplay.types import Role, seed_of
 
 
-def _style(name: str, setting: str, styles: tuple[str, ...]) -> str:
-    if setting not in styles:
-        raise ConfigError(f"bot '{name}' has the style '{setting}'; {did_you_mean(setting, styles)}")
-    return setting
-
-
-@register_bot("writer")
-class WriterBot(Bot):
-    """Writes a story's next sentence: `writer:plain`, `:traveller`, `:collector`, or `:liar`, who contradicts it."""
+class StyledBot(Bot):
+    """A bot with several styles; the first one is the default."""
 
     takes = "a style"
-    STYLES: ClassVar[tuple[str, ...]] = ("plain", "traveller", "collector", "liar")
+    STYLES: ClassVar[tuple[str, ...]]
 
     def __init__(self, env_name: str, setting: str = "") -> None:
         super().__init__(env_name, setting)
-        self.style = _style("writer", setting or "plain", self.STYLES)
+        self.style = setting or self.STYLES[0]
+        if self.style not in self.STYLES:
+            raise ConfigError(f"bot '{self.name}' has the style '{setting}'; {did_you_mean(setting, self.STYLES)}")
+
+
+@register_bot("writer")
+class WriterBot(StyledBot):
+    """Writes a story's next sentence: `writer:plain`, `:traveller`, `:collector`, or `:liar`, who contradicts it."""
+
+    STYLES = ("plain", "traveller", "collector", "liar")
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         assert isinstance(env, Story)
@@ -50,15 +52,10 @@ class WriterBot(Bot):
 
 
 @register_bot("haggler")
-class HagglerBot(Bot):
+class HagglerBot(StyledBot):
     """Bargains: `haggler:tough` wants nearly all, `:soft` accepts half, `:mirror` concedes as much as you do."""
 
-    takes = "a style"
-    STYLES: ClassVar[tuple[str, ...]] = ("tough", "soft", "mirror")
-
-    def __init__(self, env_name: str, setting: str = "") -> None:
-        super().__init__(env_name, setting)
-        self.style = _style("haggler", setting or "soft", self.STYLES)
+    STYLES = ("soft", "tough", "mirror")
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         assert isinstance(env, Negotiation)
@@ -128,16 +125,11 @@ class RaterBot(Bot):
 
 
 @register_bot("finder")
-class FinderBot(Bot):
+class FinderBot(StyledBot):
     """Reports passages in `retrieval`: `finder:helpful` what is needed, `:idle` anything true, `:liar` something
     false."""
 
-    takes = "a style"
-    STYLES: ClassVar[tuple[str, ...]] = ("helpful", "idle", "liar")
-
-    def __init__(self, env_name: str, setting: str = "") -> None:
-        super().__init__(env_name, setting)
-        self.style = _style("finder", setting or "helpful", self.STYLES)
+    STYLES = ("helpful", "idle", "liar")
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         assert isinstance(env, Retrieval)
@@ -158,16 +150,11 @@ class FinderBot(Bot):
 
 
 @register_bot("breaker")
-class BreakerBot(Bot):
+class BreakerBot(StyledBot):
     """Plants bugs in `repair`: `breaker:early` in the first operation, `:late` in the last, `:subtle` uses the next
     operation in the list, `:hunter` plants a bug again where one was not repaired."""
 
-    takes = "a style"
-    STYLES: ClassVar[tuple[str, ...]] = ("early", "late", "subtle", "hunter")
-
-    def __init__(self, env_name: str, setting: str = "") -> None:
-        super().__init__(env_name, setting)
-        self.style = _style("breaker", setting or "early", self.STYLES)
+    STYLES = ("early", "late", "subtle", "hunter")
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         assert isinstance(env, Repair)

@@ -12,10 +12,12 @@ import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
+from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.errors import ConfigError
 from interplay.types import seed_of
 
+LONGEST = 80  # the largest number of characters in a clue
 QUESTIONS = {
     "alive": "Is it alive?",
     "animal": "Is it an animal?",
@@ -221,6 +223,13 @@ def points_at_a_place(text: str) -> bool:
     tally = any(words.count(word) > 2 for word in words) or bool(re.search(r"([^\w\s])\s*\1\s*\1", plain))
     described = any(len(word) > 1 for word in words)
     return any(c.isnumeric() for c in plain) or bool(_PLACE.search(plain)) or tally or not described
+
+
+def fair_clue(text: str, barred: Iterable[str]) -> str:
+    """A clue as the others hear it; empty if it is too long, names a barred word, or points at a place in the list."""
+    clue = heard(text, LONGEST + 1)
+    bad = len(clue) > LONGEST or names_one(clue, barred) or points_at_a_place(clue)
+    return "" if bad else clue
 
 
 def order_for(role: str, seed: int, things: Iterable[str]) -> tuple[str, ...]:

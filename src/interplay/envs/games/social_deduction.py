@@ -32,16 +32,13 @@ from interplay.envs.games.objects import (
     OBJECTS,
     QUESTIONS,
     draw,
+    fair_clue,
     names_one,
     order_for,
-    points_at_a_place,
     statement,
     understood,
 )
-from interplay.envs.speech import heard
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
-
-LONGEST = 80  # the largest number of characters in a clue
 
 
 class Options(Section):
@@ -134,11 +131,10 @@ class SocialDeduction(Env):
         if phase == "word":
             self.last = _name(text) if _name(text) in self.words else ""
             return Rewards() if self.last else Rewards.process("illegal", {role: -1.0})
-        clue = heard(text, LONGEST + 1)
-        # This holds for all words, and for the spy too: a rule only for those who know the secret would give it away.
-        bad = not clue or len(clue) > LONGEST or names_one(clue, self.words) or points_at_a_place(clue)
-        self.clues = (*self.clues, "" if bad else clue)
-        return Rewards.process("illegal", {role: -1.0}) if bad else Rewards()
+        # No word may be named, by the spy too: a rule only for those who know the secret would give it away.
+        clue = fair_clue(text, self.words)
+        self.clues = (*self.clues, clue)
+        return Rewards() if clue else Rewards.process("illegal", {role: -1.0})
 
     def outcome(self) -> Rewards:
         if not self.votes:  # truncated

@@ -100,13 +100,19 @@ def move_distances(floor: int, goals: int, width: int) -> Mapping[tuple[int, int
 
 
 @dataclass(frozen=True)
-class Room(PuzzleLevel):
+class FloorPlan:
+    """The positions of all things in a room, before anything is computed from them."""
+
     width: int
     height: int
     floor: int
     goals: int
     boxes: int
     player: int
+
+
+@dataclass(frozen=True)
+class Room(FloorPlan, PuzzleLevel):
     pulls: tuple[Mapping[int, int], ...]  # push_distances of each goal
 
     def far(self, boxes: int) -> int:
@@ -119,26 +125,13 @@ class Room(PuzzleLevel):
         return min(sum(row[goal] for row, goal in zip(table, way, strict=True)) for way in ways)
 
 
-@dataclass(frozen=True)
-class FloorPlan:
-    """The positions of all things in a room, before anything is computed from them."""
-
-    width: int
-    height: int
-    floor: int
-    goals: int
-    boxes: int
-    player: int
-
-
 def make_room(key: str, plan: FloorPlan, moves: int, pushes: int = 0) -> Room:
     """A level whose known solution has this many moves and pushes (0: not known)."""
     pulls = tuple(push_distances(plan.floor, goal, plan.width) for goal in bits(plan.goals))
     inner = (plan.width - 2) * (plan.height - 2)
     difficulty = {"size": plan.width, "boxes": plan.boxes.bit_count(), "walls": inner - plan.floor.bit_count()}
     difficulty |= {"pushes": pushes} if pushes else {}
-    where = (plan.width, plan.height, plan.floor, plan.goals, plan.boxes, plan.player)
-    return Room(key, moves, difficulty, *where, pulls)
+    return Room(key=key, moves=moves, difficulty=difficulty, **vars(plan), pulls=pulls)
 
 
 def read_xsb(text: str) -> list[str]:

@@ -32,16 +32,13 @@ from interplay.envs.games.objects import (
     OBJECTS,
     QUESTIONS,
     draw,
+    fair_clue,
     names_one,
     order_for,
-    points_at_a_place,
     statement,
     understood,
 )
-from interplay.envs.speech import heard
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
-
-LONGEST = 80  # the largest number of characters in a clue
 
 
 class Options(Section):
@@ -115,10 +112,9 @@ class Taboo(Env):
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
         if role == "hinter":
-            clue = heard(text, LONGEST + 1)
-            barred = names_one(clue, (*self.names, *self.taboo)) or points_at_a_place(clue)
-            fair = clue and len(clue) <= LONGEST and not barred
-            self.clues = (*self.clues, clue if fair else "")
+            clue = fair_clue(text, (*self.names, *self.taboo))
+            fair = bool(clue)
+            self.clues = (*self.clues, clue)
         else:
             name = " ".join(text[:200].lower().strip(" \t\r\n.,!").split())
             fair = name in self.names and name not in self.guesses

@@ -186,7 +186,9 @@ class Search(DataEnv):
         """The passages with the answer that the question itself does not find."""
         if self.task.data["web"]:
             return set()
-        return {self._passage(p) for p in self.row["gold"]} - set(self._search(self.row["question"][:LONGEST_QUERY]))
+        passages, index = self._library()
+        places = _found_by(index, self.row["question"][:LONGEST_QUERY], self.task.data["results"])
+        return {self._passage(p) for p in self.row["gold"]} - {passages[place] for place in places}
 
     # -- for scripted players, and generated rows -----------------------------------------------------------------
 
@@ -226,6 +228,12 @@ def _whole(folder: Any, sha256: str) -> tuple[tuple[tuple[str, str], ...], Index
 @lru_cache(maxsize=1024)
 def _indexed(passages: tuple[tuple[str, str], ...]) -> tuple[tuple[tuple[str, str], ...], Index]:
     return _built(passages)
+
+
+@lru_cache(maxsize=1024)
+def _found_by(index: Index, question: str, count: int) -> tuple[int, ...]:
+    """What the question itself finds. It is asked after every search of a task, and computed once."""
+    return tuple(index.search(question, count))
 
 
 def _built(passages: tuple[tuple[str, str], ...]) -> tuple[tuple[tuple[str, str], ...], Index]:
