@@ -28,10 +28,11 @@ from interplay.engines.local import LocalEngine
 from interplay.engines.local.speculation import Speculation
 from interplay.errors import EngineError, ModelError
 from interplay.models.adapter import Adapter
+from interplay.models.families import family_of
 from interplay.models.load import Loaded, Patches, blank, load
 from interplay.models.lora import save_adapter
 from interplay.models.save import save as save_whole
-from interplay.models.senses import encoder_bytes, family_of
+from interplay.models.senses import encoder_bytes
 from interplay.models.stacked import layers
 from interplay.training.forward import logprobs, pieces, predict
 from interplay.training.tries import Example

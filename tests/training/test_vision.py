@@ -88,9 +88,15 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
     [
         (
             {"policies": {"player": {"base": "tiny-16x1"}}},
-            "shows the state only in pictures, but 'player' cannot read them",
+            "plan_path shows pictures that its players need, but 'player' cannot read pictures",
         ),
-        ({"policies": {"player": {"base": "tiny-16x1", "senses": {}}}}, "reads only text; expected a base that reads"),
+        (
+            {
+                "policies": {"player": {"base": "tiny-16x1", "senses": {"limit": 1}}},
+                "env": {**SMALL["env"], "view": "text"},
+            },
+            "reads only text; expected a base that reads",
+        ),
         ({"env": {**SMALL["env"], "view": "text"}}, "shows the policies no pictures or sounds"),
         (
             {
@@ -127,7 +133,7 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
             for kind in ("vllm", "sglang")
         ),
         (
-            {"policies": {"player": {"base": "openai:x", "trainable": False, "senses": {}}}},
+            {"policies": {"player": {"base": "openai:x", "trainable": False, "senses": {"limit": 1}}}},
             "is for local models, but 'openai:x' is remote",
         ),
     ],
