@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from sighted import picture, save
 
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.config import load, parse
+from interplay.engines.engine import Request
+from interplay.envs.env import ENVIRONMENTS, Env
 from interplay.errors import ConfigError
 from interplay.models import senses
 from interplay.rollout import records
@@ -21,7 +24,7 @@ from interplay.training.critic import make_critics
 from interplay.training.demonstrations import READ, readings
 from interplay.training.trainer import Trainer
 from interplay.training.tries import Example
-from interplay.types import Message, Sample
+from interplay.types import Completion, Message, Observation, Parameter, Pictured, Rewards, Role, Sample, Tool
 
 pytest.importorskip("PIL")
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -165,6 +168,95 @@ def test_the_recipe_of_two_agents_with_qwen2_5_vl_on_a_shrunk_model(tmp_path: Pa
     record = next(iter(records.read(tmp_path / "run" / "episodes.jsonl")))
     assert {turn.role for turn in record.episode.turns} == {"planner", "actor"}
     assert all(turn.last.media for turn in record.episode.turns), "both see the board"
+
+
+@pytest.mark.parametrize("adapter", [None, {"rank": 2}])
+def test_a_league_of_policies_that_see(tmp_path: Path, adapter: dict[str, Any] | None) -> None:
+    """An earlier version of a policy plays beside it, and both see the board."""
+    data = {
+        **SMALL,
+        "env": {**SMALL["env"], "team": "pair", "speech": "action"},
+        "policies": {"player": {"base": "tiny-vl-16x1x24", "adapter": adapter}},
+        "seats": "player",
+        "warmstart": None,
+        "algorithm": {**SMALL["algorithm"], "keep": "uniform"},
+        "league": {"every": 1, "capacity": 2},
+        "matchups": [{"share": 1.0, "one": "player", "others": "@league"}],
+    }
+    train(tmp_path, data)
+    assert max(row["player/gap"] for row in rows(tmp_path)) < 1e-4
+    older = [
+        turn
+        for record in records.read(tmp_path / "episodes.jsonl")
+        for turn in record.episode.turns
+        if turn.policy.startswith("player@")
+    ]
+    assert {turn.policy for turn in older} >= {"player@1"}, "a version that was trained with pictures"
+    assert all(len(turn.last.media) == 1 and turn.last.media[0].length == 9 for turn in older)
+
+
+class Screens(Env):
+    """A page has a colour, which only a screenshot shows. The tool that takes it must be called first."""
+
+    reward_names = ("right",)
+    roles = ("reader",)
+    said: str | None = None
+
+    def _look(self, number: float) -> str:
+        return Pictured("the page", (picture(self.task.seed % 7, 24, 24),))
+
+    def observe(self) -> dict[Role, Observation]:
+        look = Tool("look", "Takes a screenshot.", (Parameter("number", "of the page", "number"),), self._look)
+        asked = Observation((Message("user", "colour?"),), fresh=True, phase="read", tools=(look,))
+        return {} if self.said is not None else {"reader": asked}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.said = actions["reader"]
+        return Rewards()
+
+    def outcome(self) -> Rewards:
+        return Rewards.team("right", float(len(self.said or "") % 2))
+
+    def state(self) -> str:
+        return str(self.said)
+
+
+def test_screenshots_of_a_tool_are_trained_on_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first reply of every turn is forced to be a call of the tool. The second one is sampled after the picture,
+    and the learner gives both the log-probs of the engine."""
+    monkeypatch.setitem(ENVIRONMENTS.classes, "screens", Screens)
+    data = {
+        **SMALL,
+        "env": {"name": "screens"},
+        "seats": {"reader": "player"},
+        "warmstart": None,
+        "algorithm": {"name": "grpo", "group": 4},
+        "sampling": {"max_tokens": 6},
+        "train": {"steps": 2, "lr": 1e-2},
+        "eval": {"before": False, "after": False, "opponents": []},
+    }
+    trainer = make(tmp_path, data)
+    player = trainer.team.members["player"]
+    generate, call = player.engine.generate, player.renderer.encode_reply("@look 1")
+
+    async def calling(request: Request) -> Completion:
+        return await generate(request if request.media else replace(request, forced=call))
+
+    monkeypatch.setattr(player.engine, "generate", calling)
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    assert max(row["player/gap"] for row in rows(tmp_path)) < 1e-4
+    shown = set()
+    for record in records.read(tmp_path / "episodes.jsonl"):
+        (turn,) = record.episode.turns
+        assert [sample.tool for sample in turn.samples] == ["look", ""] and turn.last.extends == turn.samples[0].id
+        ((message,), (span,)) = turn.last.messages, turn.last.media
+        assert message.role == "tool" and message.media[0].digest == span.digest and span.length == 9
+        assert (tmp_path / "media" / message.media[0].file).read_bytes() == message.media[0].data
+        shown.add(span.digest)
+    assert len(shown) > 1, "different screenshots"
 
 
 @pytest.mark.parametrize("learns", [True, False])

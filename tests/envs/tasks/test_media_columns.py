@@ -73,22 +73,27 @@ def test_the_tool_role_of_a_relay_is_not_shown_the_picture(tmp_path: Path) -> No
     assert env.observe()["tool"].messages[-1].media == ()
 
 
-def test_image_and_audio_columns_of_the_hub_are_read_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["Audio", "Image"])
+def test_image_and_audio_columns_of_the_hub_are_read_as_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """The hub is played by a module of the same name. Its columns would be decoded if nobody asked for the bytes."""
-    sound = hiss(3)
+    pytest.importorskip("PIL")
+    shown = Media("audio", hiss(3)) if kind == "Audio" else Media("image", picture(9))
 
-    class Audio:
-        def __init__(self, decode: bool = True) -> None:
-            self.decode = decode
+    def init(self: Any, decode: bool = True) -> None:
+        self.decode = decode
+
+    feature = type(kind, (), {"__init__": init})
 
     class Rows(list[Any]):
-        features: dict[str, Any] = {"clip": Audio(), "q": "text"}  # noqa: RUF012
+        features: dict[str, Any] = {"clip": feature(), "q": "text"}  # noqa: RUF012
 
-        def cast_column(self, name: str, feature: Audio) -> Rows:
-            assert name == "clip" and not feature.decode
-            return Rows([{**row, name: {"bytes": sound, "path": None}} for row in self])
+        def cast_column(self, name: str, wanted: Any) -> Rows:
+            assert name == "clip" and type(wanted) is feature and not wanted.decode
+            return Rows([{**row, name: {"bytes": shown.data, "path": None}} for row in self])
 
-    rows = Rows([{"q": "What is said?", "a": "nothing", "clip": object()}])
+    rows = Rows([{"q": "What is it?", "a": "nothing", "clip": object()}])
     hub = types.SimpleNamespace(
         get_dataset_split_names=lambda name, configuration: ["train"],
         load_dataset=lambda name, configuration, split: rows,
@@ -96,7 +101,7 @@ def test_image_and_audio_columns_of_the_hub_are_read_as_bytes(tmp_path: Path, mo
     monkeypatch.setitem(sys.modules, "datasets", hub)  # type: ignore[arg-type]
     columns = Columns("q", "a", "text", ("clip",))
     prepare("hub:someone/clips", None, tmp_path / "out", holdout=0, columns=columns)
-    assert seen(tmp_path / "out")["reasoner"] == (Media("audio", sound),)
+    assert seen(tmp_path / "out")["reasoner"] == (shown,)
 
 
 def test_other_kinds_of_files_become_png_and_wav() -> None:
