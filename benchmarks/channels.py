@@ -33,7 +33,7 @@ from interplay.rollout.runner import Runner
 from interplay.rollout.team import Speech
 
 CHANNEL, FUSION = "recipes/signalling/channel.toml", "recipes/signalling/fusion.toml"
-SEEING = ["env.show=picture", "policies.sender.base=tiny-vl", "policies.receiver.base=tiny-vl"]
+SEEING = ["env.view=image", "policies.sender.base=tiny-vl", "policies.receiver.base=tiny-vl"]
 WAYS: dict[str, tuple[str, list[str]]] = {
     "soft tokens": (CHANNEL, ["channels.hint.fuse=tokens"]),
     "gated": (CHANNEL, ["channels.hint.fuse=gated"]),

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "interplay"
 
 # What each room may import (DESIGN.md, "Layout"). Rooms that do not exist yet are already bound by it.
-BASE = {"types", "config", "errors", "registry", "secret"}
+BASE = {"types", "config", "errors", "registry", "secret", "decode"}
 BELOW_SEATS = BASE | {"execution", "rewards", "envs", "algorithms"}
 BELOW_TRAINING = BELOW_SEATS | {"models", "engines", "seats", "agents", "rollout"}
 BELOW_CLI = BELOW_TRAINING | {"training", "evaluation", "distributed"}
@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "registry": {"errors"},
     "secret": {"errors"},
+    "decode": {"errors"},
     "config": {"types", "errors"},
     "execution": BASE,
     "rewards": BASE | {"execution"},

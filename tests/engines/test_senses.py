@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,10 +30,13 @@ from interplay.engines.local import LocalEngine
 from interplay.engines.local.speculation import Speculation
 from interplay.errors import EngineError, ModelError
 from interplay.models.adapter import Adapter
+from interplay.models.encode import encode
+from interplay.models.families import family_of
 from interplay.models.load import Loaded, Patches, blank, load
 from interplay.models.lora import save_adapter
+from interplay.models.perceive import perceive
 from interplay.models.save import save as save_whole
-from interplay.models.senses import encoder_bytes, family_of
+from interplay.models.senses import encoder_bytes
 from interplay.models.stacked import layers
 from interplay.training.forward import logprobs, pieces, predict
 from interplay.training.tries import Example
@@ -184,6 +189,59 @@ def test_a_conversation_shows_a_picture_in_each_turn_and_keeps_its_ids(model: Mo
     if model.ours.senses is not None and model.ours.senses.token_id not in (*one.tokens, *three.tokens):
         close_to(three.logprobs, model.forward(second, three.tokens))
     engine.close()
+
+
+@pytest.mark.parametrize("size", [(33, 47), (50, 19), (9, 90), (3, 50)])
+def test_pictures_whose_sides_are_no_multiples_of_a_patch(model: Model, size: tuple[int, int]) -> None:
+    """Compared with transformers alone: the processor gets the text and both pictures in one call."""
+    if model.family == "qwen2_audio":
+        pytest.skip("it hears")
+    from PIL import Image
+
+    senses = model.ours.senses
+    assert senses is not None
+    media = picture(5, *size), picture(6, *size[::-1])
+    prompt = model.renderer.prompt((Message("user", "which cell?", media=media),))
+    images = [Image.open(io.BytesIO(one.data)) for one in media]
+    nested = [images] if model.family in ("idefics3", "smolvlm") else images
+    given = senses.processor(text=[prompt.text], images=nested, return_tensors="pt", add_special_tokens=False)
+    assert tuple(given.pop("input_ids")[0].tolist()) == prompt.ids
+    action = (20, 21, 22, 1)
+    ids = torch.tensor([[*prompt.ids, *action]])
+    given["attention_mask"] = torch.ones_like(ids)
+    if senses.family.mrope:
+        given["mm_token_type_ids"] = (ids == senses.token_id).long()
+    model.theirs.model.rope_deltas = None
+    with torch.no_grad():
+        logits = model.theirs(input_ids=ids, **given).logits[0, len(prompt.ids) - 1 : -1]
+    expected = torch.log_softmax(logits, -1)[torch.arange(len(action)), torch.tensor(action)]
+    engine = LocalEngine(model.ours.model)
+    (found,) = asyncio.run(engine.score(prompt.ids, [action], media=prompt.media))
+    engine.close()
+    close_to(tuple(found), expected)
+    sample = Sample("a", prompt.ids, action, tuple(found), (), "", media=prompt.media)
+    close_to(tuple(found), torch.tensor(model.learner(sample)[0]))
+
+
+@pytest.mark.parametrize("size", [(1, 5000), (5000, 1), (3, 4001)])
+@pytest.mark.parametrize("most", [0, 1024, 150])
+def test_very_long_pictures_are_read_or_refused_with_a_sentence(model: Model, size: tuple[int, int], most: int) -> None:
+    """Qwen's processors take no sides with a ratio above 200; max_pixels may bring a picture below that."""
+    if model.family == "qwen2_audio":
+        pytest.skip("it hears")
+    senses = model.ours.senses
+    assert senses is not None
+    shown, refused = picture(1, *size), None
+    try:
+        found = perceive(senses.processor, senses.token, shown, most)
+    except ModelError as error:
+        refused = str(error)
+    if senses.family.mrope and most != 150:
+        assert refused is not None and re.search(r"refuses a picture of \d+ × \d+ pixels \(.+\); expected", refused)
+    else:
+        assert refused is None
+        features = encode(model.ours.model, [found.inputs])[0]
+        assert len(features) == found.ids.count(senses.token_id) > 0
 
 
 def test_no_gradient_reaches_the_embedding_of_a_placeholder(model: Model) -> None:

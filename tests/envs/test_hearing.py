@@ -19,6 +19,7 @@ from interplay.envs.games.speaker import Speaker
 from interplay.envs.games.voice import Voice
 from interplay.errors import ConfigError
 from interplay.models.perceive import spectrogram
+from interplay.types import Media
 
 
 def made(index: int = 0, split: str = "train", **options: Any) -> Hearing:
@@ -64,7 +65,7 @@ def test_a_sound_is_a_wav_file_whose_pitch_moves_as_the_order_says() -> None:
         env = made(index, noise=0.0)
         with wave.open(io.BytesIO(sound_of(env))) as file:
             assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (8000, 1, 2)
-        loudest = spectrogram(sound_of(env), 32)[:, :, 0].argmax(0)  # 0 is the highest pitch
+        loudest = spectrogram(Media("audio", sound_of(env)), 32)[:, :, 0].argmax(0)  # 0 is the highest pitch
         start, middle, end = (int(np.median(loudest[at])) for at in (slice(7, 10), slice(14, 18), slice(22, 25)))
         expected = {"U": start > middle > end, "D": start < middle < end, "L": start < middle > end}
         assert expected.get(env.order[0], start > middle < end), (env.order, start, middle, end)

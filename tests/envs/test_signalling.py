@@ -53,7 +53,7 @@ def test_a_picture_tells_the_state_and_nothing_else_does() -> None:
     pictures: dict[int, set[str]] = {}
     for index in range(60):
         for alone in (False, True):
-            env = made(index, show="picture", alone=alone)
+            env = made(index, view="image", alone=alone)
             (seen,) = env.observe()[env.roles[0]].messages
             assert seen.content == ("number?" if alone else "You see") and env.caption(env.roles[0]) == str(env.hidden)
             pictures.setdefault(env.hidden, set()).add(seen.media[0].digest)
@@ -64,6 +64,8 @@ def test_a_picture_tells_the_state_and_nothing_else_does() -> None:
     assert [r.value for r in outcome_of(env)] == [1.0]
 
 
-@pytest.mark.parametrize("options", [{}, {"talk": True, "states": 3}, {"show": "picture"}, {"alone": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"talk": True, "states": 3}, {"view": "image"}, {"view": "both"}, {"alone": True}]
+)
 def test_signalling_passes_the_conformance_suite(options: dict[str, object]) -> None:
     assert [f for f in check("signalling", options) if not f.passed] == []

@@ -204,7 +204,7 @@ def test_muting_is_an_ablation_and_never_reuses_games_that_were_played_with_the_
 
 ALONE: dict[str, Any] = {
     **GAME,
-    "env": {"name": "signalling", "states": 4, "show": "picture", "alone": True},
+    "env": {"name": "signalling", "states": 4, "view": "image", "alone": True},
     "policies": {"player": {"base": "tiny-vl-16x1", "adapter": {"rank": 4}}},
     "seats": {"receiver": "player"},
     "channels": {"sight": {"sender": "receiver", "receiver": "receiver", "fuse": "gated", "size": 8, "heads": 2}},
@@ -233,7 +233,7 @@ def test_a_fusion_adapter_adds_what_an_agent_sees_to_its_own_words(tmp_path: Pat
 def test_a_sender_that_sees_passes_its_picture_on(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     base = [f"policies.{name}.base=tiny-vl-16x1" for name in ("speaker", "listener")]
-    train(tmp_path, GAME, "env.show=picture", *base)
+    train(tmp_path, GAME, "env.view=image", *base)
     assert all(row["listener/gap"] < 1e-4 and row["hint/grad_norm"] > 0 for row in rows(tmp_path))
     for record in read(tmp_path / "episodes.jsonl"):
         sender, receiver = record.episode.turns
@@ -243,7 +243,7 @@ def test_a_sender_that_sees_passes_its_picture_on(tmp_path: Path) -> None:
 
 def test_a_fusion_adapter_needs_an_eye_and_words(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"but its base reads text alone; expected a base that sees or hears"):
-        make(tmp_path, ALONE, "policies.player.base=tiny-16x1", "env.show=number")
+        make(tmp_path, ALONE, "policies.player.base=tiny-16x1", "env.view=text")
     pytest.importorskip("PIL")
     hearing = {**ALONE, "env": {"name": "hearing"}, "policies": {"player": {"base": "tiny-av-16x1", "adapter": {}}}}
     deaf = {"sender": "listener", "receiver": "listener", "fuse": "gated"}

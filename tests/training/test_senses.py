@@ -108,9 +108,7 @@ def test_a_saved_model_loads_in_plain_transformers(seeing: Loaded, tmp_path: Pat
     processor = AutoProcessor.from_pretrained(tmp_path / "saved")
     chat = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "move"}]}]
     text = processor.apply_chat_template(chat, add_generation_prompt=True)
-    inputs = processor(
-        text=[text], images=[opened(picture(1, 32, 32).data)], return_tensors="pt", add_special_tokens=False
-    )
+    inputs = processor(text=[text], images=[opened(picture(1, 32, 32))], return_tensors="pt", add_special_tokens=False)
     sample = examples(seeing)[0].sample
     assert tuple(inputs["input_ids"][0].tolist()) == sample.prompt
     with torch.no_grad():

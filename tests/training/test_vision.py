@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from runs import Killed, killed_at, make, rows, train
+from safetensors.torch import load_file
 from sighted import picture, save
+from typer.testing import CliRunner
 
 from interplay.algorithms.algorithm import CriticSettings
+from interplay.cli.main import app
 from interplay.config import load, parse
+from interplay.engines.engine import Request
+from interplay.envs.env import ENVIRONMENTS, Env
 from interplay.errors import ConfigError
 from interplay.models import senses
+from interplay.models.locate import locate
 from interplay.rollout import records
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
@@ -21,7 +28,7 @@ from interplay.training.critic import make_critics
 from interplay.training.demonstrations import READ, readings
 from interplay.training.trainer import Trainer
 from interplay.training.tries import Example
-from interplay.types import Message, Sample
+from interplay.types import Completion, Message, Observation, Parameter, Pictured, Rewards, Role, Sample, Tool
 
 pytest.importorskip("PIL")
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -72,7 +79,8 @@ def test_a_resumed_run_with_pictures_equals_one_that_was_not_killed(tmp_path: Pa
 
 
 def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
-    """With warmstart.base, the eye is trained once, under the adapters, and then stays unchanged."""
+    """With warmstart.base, the eye is trained once, under the adapters, and then stays unchanged. It is saved with the
+    base of the run, and exported with it."""
     policy = {"base": "tiny-vl-16x1x24", "adapter": {"rank": 4}, "senses": {"train": True}}
     data = {**SMALL, "policies": {"player": policy}, "warmstart": {**SMALL["warmstart"], "base": True}}
     trainer = train(tmp_path / "run", data)
@@ -81,6 +89,17 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
     eye = trainer.team.members["player"].loaded.senses
     assert eye is not None and eye.version > 0 and not eye.thawed
     make(tmp_path / "run", data).close()
+    base = load(tmp_path / "run").policies["player"].base
+    wanted = ["export", str(tmp_path / "run"), "--to", str(tmp_path / "whole"), "--merged"]
+    assert CliRunner().invoke(app, wanted).exit_code == 0
+    new, trained, exported = (
+        {name: tensor for name, tensor in load_file(Path(folder) / "model.safetensors").items() if "vision" in name}
+        for folder in (locate("tiny-vl-16x1x24", 0), base, tmp_path / "whole")
+    )
+    assert any(not torch.equal(trained[name], tensor) for name, tensor in new.items())
+    assert (
+        all(torch.equal(trained[name], tensor) for name, tensor in exported.items()) and exported.keys() == new.keys()
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,9 +107,15 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
     [
         (
             {"policies": {"player": {"base": "tiny-16x1"}}},
-            "shows the state only in pictures, but 'player' cannot read them",
+            "plan_path shows pictures that its players need, but 'player' cannot read pictures",
         ),
-        ({"policies": {"player": {"base": "tiny-16x1", "senses": {}}}}, "reads only text; expected a base that reads"),
+        (
+            {
+                "policies": {"player": {"base": "tiny-16x1", "senses": {"limit": 1}}},
+                "env": {**SMALL["env"], "view": "text"},
+            },
+            "reads only text; expected a base that reads",
+        ),
         ({"env": {**SMALL["env"], "view": "text"}}, "shows the policies no pictures or sounds"),
         (
             {
@@ -127,7 +152,7 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
             for kind in ("vllm", "sglang")
         ),
         (
-            {"policies": {"player": {"base": "openai:x", "trainable": False, "senses": {}}}},
+            {"policies": {"player": {"base": "openai:x", "trainable": False, "senses": {"limit": 1}}}},
             "is for local models, but 'openai:x' is remote",
         ),
     ],
@@ -159,6 +184,97 @@ def test_the_recipe_of_two_agents_with_qwen2_5_vl_on_a_shrunk_model(tmp_path: Pa
     record = next(iter(records.read(tmp_path / "run" / "episodes.jsonl")))
     assert {turn.role for turn in record.episode.turns} == {"planner", "actor"}
     assert all(turn.last.media for turn in record.episode.turns), "both see the board"
+
+
+@pytest.mark.parametrize("adapter", [None, {"rank": 2}])
+def test_a_league_of_policies_that_see(tmp_path: Path, adapter: dict[str, Any] | None) -> None:
+    """An earlier version of a policy plays beside it, and both see the board."""
+    data = {
+        **SMALL,
+        "env": {**SMALL["env"], "team": "pair", "speech": "action"},
+        "policies": {"player": {"base": "tiny-vl-16x1x24", "adapter": adapter}},
+        "seats": "player",
+        "warmstart": None,
+        "algorithm": {**SMALL["algorithm"], "keep": "uniform"},
+        "rollout": {"tasks": 6},
+        "league": {"every": 1, "capacity": 2},
+        "matchups": [{"share": 1.0, "one": "player", "others": "@league"}],
+    }
+    train(tmp_path, data)
+    gaps = [row["player/gap"] for row in rows(tmp_path) if "player/gap" in row]  # a step without a signal has none
+    assert gaps and max(gaps) < 1e-4
+    older = [
+        turn
+        for record in records.read(tmp_path / "episodes.jsonl")
+        for turn in record.episode.turns
+        if turn.policy.startswith("player@")
+    ]
+    assert {turn.policy for turn in older} >= {"player@1"}, "a version that was trained with pictures"
+    assert all(len(turn.last.media) == 1 and turn.last.media[0].length == 9 for turn in older)
+
+
+class Screens(Env):
+    """A page has a colour, which only a screenshot shows. The tool that takes it must be called first."""
+
+    reward_names = ("right",)
+    roles = ("reader",)
+    said: str | None = None
+
+    def _look(self, number: float) -> str:
+        return Pictured("the page", (picture(self.task.seed % 7, 24, 24),))
+
+    def observe(self) -> dict[Role, Observation]:
+        look = Tool("look", "Takes a screenshot.", (Parameter("number", "of the page", "number"),), self._look)
+        asked = Observation((Message("user", "colour?"),), fresh=True, phase="read", tools=(look,))
+        return {} if self.said is not None else {"reader": asked}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.said = actions["reader"]
+        return Rewards()
+
+    def outcome(self) -> Rewards:
+        return Rewards.team("right", float(len(self.said or "") % 2))
+
+    def state(self) -> str:
+        return str(self.said)
+
+
+def test_screenshots_of_a_tool_are_trained_on_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first reply of every turn is forced to be a call of the tool. The second one is sampled after the picture,
+    and the learner gives both the log-probs of the engine."""
+    monkeypatch.setitem(ENVIRONMENTS.classes, "screens", Screens)
+    data = {
+        **SMALL,
+        "env": {"name": "screens"},
+        "seats": {"reader": "player"},
+        "warmstart": None,
+        "algorithm": {"name": "grpo", "group": 4},
+        "sampling": {"max_tokens": 6},
+        "train": {"steps": 2, "lr": 1e-2},
+        "eval": {"before": False, "after": False, "opponents": []},
+    }
+    trainer = make(tmp_path, data)
+    player = trainer.team.members["player"]
+    generate, call = player.engine.generate, player.renderer.encode_reply("@look 1")
+
+    async def calling(request: Request) -> Completion:
+        return await generate(request if request.media else replace(request, forced=call))
+
+    monkeypatch.setattr(player.engine, "generate", calling)
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    assert max(row["player/gap"] for row in rows(tmp_path)) < 1e-4
+    shown = set()
+    for record in records.read(tmp_path / "episodes.jsonl"):
+        (turn,) = record.episode.turns
+        assert [sample.tool for sample in turn.samples] == ["look", ""] and turn.last.extends == turn.samples[0].id
+        ((message,), (span,)) = turn.last.messages, turn.last.media
+        assert message.role == "tool" and message.media[0].digest == span.digest and span.length == 9
+        assert (tmp_path / "media" / message.media[0].file).read_bytes() == message.media[0].data
+        shown.add(span.digest)
+    assert len(shown) > 1, "different screenshots"
 
 
 @pytest.mark.parametrize("learns", [True, False])

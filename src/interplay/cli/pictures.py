@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -12,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from interplay.decode import decode_picture
 from interplay.rollout.media import MediaFolder
 from interplay.types import Media
 
@@ -34,9 +34,7 @@ def show(console: Console, media: Sequence[Media]) -> None:
 
 def blocks(data: bytes) -> Text:
     """A picture as lines of half blocks, each with the colours of two pixels."""
-    from PIL import Image
-
-    picture = Image.open(io.BytesIO(data)).convert("RGB")
+    picture = decode_picture(data)
     if picture.width > WIDEST:
         picture = picture.resize((WIDEST, max(2, picture.height * WIDEST // picture.width)))
     pixels, (width, height) = picture.load(), picture.size

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from interplay.envs.tasks.prepare import Preparation
 
 console = Console()
+SHOWN = 5  # the number of broken pictures and sounds that are named
 
 
 def prepare(
@@ -136,3 +137,5 @@ def _show(report: Preparation) -> None:
     for what, count in sorted(report.dropped.items()):
         if count:
             console.print(f"left out: {count} {what.replace('_', ' ')}", highlight=False)
+    for sentence in report.unreadable[:SHOWN]:
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from interplay.config.section import Section
 from interplay.config.training import Optimizer, Schedule
@@ -141,6 +141,11 @@ class PolicySection(Section):
         description="steps in which the policy plays and is not trained, counted from 0: [first, end] without the step "
         "end, or [first] for all later steps",
     )
+
+    @field_validator("senses")
+    @classmethod
+    def _empty_is_absent(cls, senses: SensesSection | None) -> SensesSection | None:
+        return None if senses == SensesSection() else senses
 
     @model_validator(mode="after")
     def _windows_have_two_ends(self) -> PolicySection:

@@ -23,6 +23,7 @@ from interplay.errors import ModelError
 from interplay.models import senses
 from interplay.models.attention import EYE, Causal, using
 from interplay.models.attention import NAME as ATTENTION
+from interplay.models.families import Family, family_of
 from interplay.models.locate import locate
 from interplay.models.shape import cache_shape, decoder_of
 
@@ -60,7 +61,7 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
     except (OSError, ValueError) as error:
         raise _unloadable(base, error, "its tokenizer is missing or broken") from None
     _refuse_unsupported(base, config)
-    family = senses.family_of(base, config)
+    family = family_of(base, config)
     try:
         model = _weightless(base, source, config, dtype) if device == "meta" else _load_weights(source, dtype, family)
     except (OSError, ValueError, SafetensorError) as error:
@@ -84,7 +85,7 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
     return Loaded(model, tokenizer, stop_ids)
 
 
-def _load_weights(source: str, dtype: torch.dtype, family: senses.Family | None) -> Any:
+def _load_weights(source: str, dtype: torch.dtype, family: Family | None) -> Any:
     if family is None:
         return AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, attn_implementation=ATTENTION, trust_remote_code=False
@@ -117,7 +118,7 @@ class Patches(nn.Conv3d):
 
 def blank(base: str, config: Any, dtype: torch.dtype) -> PreTrainedModel:
     """A model of this shape with random weights. If torch's default device is meta, it has no weights."""
-    if senses.family_of(base, config) is None:
+    if family_of(base, config) is None:
         return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
     found: PreTrainedModel = _attending(AutoModelForMultimodalLM.from_config(config, dtype=dtype))
     return found
@@ -133,7 +134,7 @@ def _weightless(base: str, source: str, config: Any, dtype: torch.dtype) -> Any:
     return model
 
 
-def _with_senses(base: str, source: str, model: Any, family: senses.Family) -> PreTrainedTokenizerBase:
+def _with_senses(base: str, source: str, model: Any, family: Family) -> PreTrainedTokenizerBase:
     """Attach the model's senses to it; returns the processor's tokenizer, which knows the placeholders."""
     from interplay.models.processors import load_processor  # imports much that text models do not need
 

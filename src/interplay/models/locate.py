@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from interplay.errors import ModelError
 from interplay.models import tiny, tiny_vl, tiny_whisper
+from interplay.models.families import shape_of
 
 SMOLLM2, GGUF = "smollm2", ".gguf"
 
@@ -66,7 +67,7 @@ def _tiny(base: str, seed: int) -> Path:
     shape and seed."""
     for kind in ("tiny-vl", "tiny-av"):
         if base == kind or base.startswith(f"{kind}-"):
-            seeing = tiny_vl.shape_of(base)
+            seeing = shape_of(base)
             place = cache_folder() / f"{kind}-{'x'.join(map(str, seeing))}-{tiny_vl.fingerprint(seeing)}-seed{seed}"
             with _made_once(place) as work:
                 if work:

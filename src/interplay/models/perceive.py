@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import wave
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from interplay.decode import decode_picture, decode_sound
 from interplay.errors import ModelError
 from interplay.types import Media
 
@@ -30,7 +29,7 @@ class Perceived:
 def perceive(processor: Any, token: str, media: Media, max_pixels: int = 0) -> Perceived:
     """Process one medium; `token` is the placeholder that the chat template writes for it."""
     if media.kind == "image":
-        image = picture(media.data, max_pixels)
+        image = picture(media, max_pixels)
         try:
             found = processor(text=[token], images=[image], **_OPTIONS)
         except ValueError as error:
@@ -40,10 +39,10 @@ def perceive(processor: Any, token: str, media: Media, max_pixels: int = 0) -> P
             ) from None
     elif getattr(processor, "image_processor", None) is not None:
         side = processor.image_processor.size["height"]
-        found = processor(text=[token], images=[spectrogram(media.data, side)], **_OPTIONS)
+        found = processor(text=[token], images=[spectrogram(media, side)], **_OPTIONS)
     else:
         rate = processor.feature_extractor.sampling_rate
-        found = processor(text=[token], audio=[sound(media.data, rate)], sampling_rate=rate, **_OPTIONS)
+        found = processor(text=[token], audio=[sound(media, rate)], sampling_rate=rate, **_OPTIONS)
     inputs = {name: value for name, value in found.items() if isinstance(value, Tensor) and name not in _TEXT}
     grid = None
     if "image_grid_thw" in inputs:
@@ -56,46 +55,37 @@ def perceive(processor: Any, token: str, media: Media, max_pixels: int = 0) -> P
 _OPTIONS: dict[str, Any] = {"return_tensors": "pt", "add_special_tokens": False}
 
 
-def picture(data: bytes, max_pixels: int = 0) -> Any:
+def picture(media: Media, max_pixels: int = 0) -> Any:
     """A picture file as an RGB image of at most `max_pixels` (0: any size)."""
     try:
-        from PIL import Image
-    except ImportError:
-        raise ModelError("a model that sees needs Pillow: pip install 'interplay[senses]'.") from None
-    try:
-        image = opaque(Image.open(io.BytesIO(data)))
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise ModelError(f"a picture cannot be read ({error}); expected a PNG file.") from None
+        image = decode_picture(media.data)
+    except ValueError as error:
+        raise ModelError(
+            f"the picture {media.file} cannot be read because {error}; expected a complete PNG file."
+        ) from None
     width, height = image.size
-    if max_pixels and width * height > max_pixels:
-        scale = (max_pixels / (width * height)) ** 0.5
-        image = image.resize((max(1, int(width * scale)), max(1, int(height * scale))))
-    return image
+    return image.resize(fitting(width, height, max_pixels)) if max_pixels else image
 
 
-def opaque(image: Any) -> Any:
-    """A picture in RGB as people see it: on white where it is transparent, and 16-bit greys scaled to 8 bits."""
-    from PIL import Image
-
-    if image.mode.startswith("I"):
-        image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
-    if "A" in image.mode or "transparency" in image.info:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("RGB")
+def fitting(width: int, height: int, max_pixels: int) -> tuple[int, int]:
+    """The size of a picture that has at most `max_pixels`, with the same ratio of its sides as far as whole pixels
+    allow. No side is less than 1."""
+    scale = min(1.0, (max_pixels / (width * height)) ** 0.5)
+    short, long = sorted((width, height))
+    less = max(1, int(short * scale))
+    more = max(1, min(int(long * scale), max_pixels // less))
+    return (less, more) if width <= height else (more, less)
 
 
-def sound(data: bytes, rate: int) -> np.ndarray:
+def sound(media: Media, rate: int) -> np.ndarray:
     """A WAV file of 16-bit samples as one channel of numbers from -1 to 1, at `rate` samples a second."""
     try:
-        with wave.open(io.BytesIO(data)) as file:
-            if file.getsampwidth() != 2:
-                raise wave.Error(f"{8 * file.getsampwidth()} bits a sample")
-            raw = np.frombuffer(file.readframes(file.getnframes()), "<i2")
-            samples = raw.reshape(-1, file.getnchannels()).mean(1).astype(np.float32) / 32768
-            given = file.getframerate()
-    except (wave.Error, EOFError, ValueError) as error:
-        raise ModelError(f"a sound cannot be read ({error}); expected a WAV file of 16-bit samples.") from None
+        frames, channels, given = decode_sound(media.data)
+    except ValueError as error:
+        raise ModelError(
+            f"the sound {media.file} cannot be read because {error}; expected a complete WAV file of 16-bit samples."
+        ) from None
+    samples = np.frombuffer(frames, "<i2").reshape(-1, channels).mean(1).astype(np.float32) / 32768
     if given == rate:
         return samples
     from math import gcd
@@ -106,11 +96,11 @@ def sound(data: bytes, rate: int) -> np.ndarray:
     return np.asarray(resample_poly(samples, rate // common, given // common), np.float32)
 
 
-def spectrogram(data: bytes, side: int) -> np.ndarray:
+def spectrogram(media: Media, side: int) -> np.ndarray:
     """A sound as a square picture: the strength of `side` pitches from 100 to 3,600 Hz (the highest on top) over time,
     from dark (60 dB below the loudest) to bright. The whole sound fills the width."""
     rate, size = 8_000, 512
-    samples = np.pad(sound(data, rate), size // 2)
+    samples = np.pad(sound(media, rate), size // 2)
     starts = np.linspace(0, len(samples) - size, side).astype(int)
     frames = samples[starts[:, None] + np.arange(size)] * np.hanning(size)
     power = np.abs(np.fft.rfft(frames)) ** 2  # [time, frequency]

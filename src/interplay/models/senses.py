@@ -1,4 +1,4 @@
-"""Models that see or hear: the families, the features of pictures and sounds, and where these go in a prompt.
+"""Models that see or hear: the features of pictures and sounds, and where these go in a prompt.
 
 The eye or ear of a model is its vision or audio encoder, with the projection to the embeddings of the language model.
 A processor turns a picture or a sound into ids (placeholders, in some families with marks between them) and into the
@@ -26,50 +26,13 @@ from interplay.config import SensesSection
 from interplay.errors import ModelError
 from interplay.models import eye
 from interplay.models.encode import encode
+from interplay.models.families import Family
 from interplay.models.perceive import Perceived, perceive
 from interplay.models.shape import decoder_of
 from interplay.types import Media, MediaKind, MediaSpan
 
 KEPT_BYTES = 1 << 31  # of processed media and features that are kept in memory
 TOGETHER = 1 << 26  # most numbers of input that the eye gets in one call
-
-
-@dataclass(frozen=True)
-class Family:
-    """`kind` is what the model takes. With `mrope`, a token has three rotary positions, and a picture of h × w tokens
-    advances them by max(h, w) instead of h · w."""
-
-    kind: MediaKind
-    mrope: bool = False
-
-
-FAMILIES = {
-    "llava": Family("image"),
-    "idefics3": Family("image"),
-    "smolvlm": Family("image"),
-    "qwen2_vl": Family("image", mrope=True),
-    "qwen2_5_vl": Family("image", mrope=True),
-    "qwen2_audio": Family("audio"),
-}
-_REFUSED = {
-    "gemma3": "lets the tokens of a picture attend to each other in both directions",
-    "qwen3_vl": "adds the features of a picture in several layers (deepstack)",
-    "mllama": "reads pictures by cross-attention",
-}
-
-
-def family_of(base: str, config: Any) -> Family | None:
-    """The family of a model that sees or hears; None for a text model. Raises for families that are not supported."""
-    kind = config.model_type
-    if kind in FAMILIES:
-        return FAMILIES[kind]
-    if kind not in _REFUSED and not any(hasattr(config, part) for part in ("vision_config", "audio_config")):
-        return None
-    why = _REFUSED.get(kind, "belongs to a family whose log-probs were never compared with those of transformers")
-    raise ModelError(
-        f"model '{base}' ({kind}) {why}, which Interplay does not support; expected a text model, LLaVA, Idefics3, "
-        "SmolVLM, Qwen2-VL, Qwen2.5-VL or Qwen2-Audio."
-    )
 
 
 @dataclass(frozen=True)

@@ -17,29 +17,14 @@ from transformers import LlavaConfig, SiglipVisionConfig
 
 from interplay.errors import ModelError
 from interplay.models import tiny
+from interplay.models.families import PATCH
 
-PATCH = 8  # pixels of a token's side
 TOKEN = "<image>"
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{% if m['content'] is string %}{{ m['content'] }}{% else %}"
     "{% for part in m['content'] %}{% if part['type'] == 'text' %}{{ part['text'] }}{% else %}<image>{% endif %}"
     "{% endfor %}{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-
-
-def shape_of(base: str) -> tuple[int, int, int]:
-    """(hidden size, layers, pixels of a picture's side) of `tiny-vl`, `tiny-vl-64x3` or `tiny-vl-64x3x32`."""
-    name = base[: len("tiny-vl")]
-    parts = (base.removeprefix(name).removeprefix("-") or "64x3").split("x")
-    if len(parts) == 2:
-        parts.append("32")
-    digits = len(parts) == 3 and all(p.isdecimal() and int(p) for p in parts)
-    if not digits or int(parts[0]) % 16 or int(parts[2]) % PATCH:
-        raise ModelError(
-            f"model '{base}' is not the name of a {name} model; expected {name} or {name}-HIDDENxLAYERSxPIXELS, such "
-            f"as {name}-64x3x32, where PIXELS is the side of a picture and a multiple of {PATCH}."
-        )
-    return int(parts[0]), int(parts[1]), int(parts[2])
 
 
 def _config(hidden: int, layers: int, pixels: int, hears: bool = False) -> LlavaConfig:

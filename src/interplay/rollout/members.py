@@ -32,6 +32,7 @@ from interplay.models.lora import base_of, load_adapter, new_adapter, on_device,
 from interplay.models.save import save as save_model
 from interplay.models.senses import thaw
 from interplay.rollout.in_flight import cache_room
+from interplay.rollout.sight import refuse_engine
 from interplay.rollout.wiring import make_channel, seat_of
 from interplay.types import Role, Snapshot, seed_of
 
@@ -151,11 +152,8 @@ class Members:
         # If neither learner nor engine use the copy in this process, it needs no GPU memory.
         place = "cpu" if device == "cuda" and recipe.engine.kind != "local" and recipe.train.shard == "fsdp" else device
         loaded = load(source, place, dtype_of(recipe, device), recipe.seed)
-        if loaded.senses is not None and recipe.engine.kind != "local":
-            raise ConfigError(
-                f"engine.kind is '{recipe.engine.kind}', which reads text alone here, but the model of policies.{name} "
-                "sees or hears; expected engine.kind = 'local'."
-            )
+        if loaded.senses is not None:
+            refuse_engine(name, recipe.engine.kind)
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
         if recipe.engine.kind == "local" or self._elsewhere is not None:
             if recipe.engine.speculate != "off" and self._elsewhere is None:

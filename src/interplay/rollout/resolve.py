@@ -22,6 +22,7 @@ from interplay.registry import imported
 from interplay.rollout.curriculum import between
 from interplay.rollout.evolve import make_evolution
 from interplay.rollout.placement import check_engine, check_shard
+from interplay.rollout.sight import check_senses
 from interplay.rollout.wiring import check_channels
 from interplay.seats import (
     ByTurn,
@@ -49,6 +50,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
     with recipe.algorithm.explained("algorithm"):
         algorithm = algorithms.make(recipe.algorithm, recipe.reward, recipe.seed)
     plan = RunPlan.make(recipe, sample.roles, algorithm)
+    check_senses(plan, sample, training)
     _check_players(plan, sample)
     _check_eval(plan, sample)
     _check_warmstart(recipe, sample)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from interplay import envs
 from interplay.agents.best_of import BestOf, Choosing
 from interplay.agents.bots import make_bot
 from interplay.agents.model import ModelAgent
@@ -23,6 +22,7 @@ from interplay.engines.openai import RemoteEngine
 from interplay.errors import ConfigError, did_you_mean
 from interplay.rollout.members import EngineElsewhere, Member, Members
 from interplay.rollout.runner import Seated, Seating
+from interplay.rollout.sight import refuse_blind
 from interplay.types import ByTurn, Occupant, Remote, Role, Scripted, Snapshot, Task
 
 
@@ -107,12 +107,12 @@ class Team:
             return BotAgent(role, str(who), make_bot(who.bot, self.env_name))
         name, now = (who.policy, True) if isinstance(who, Snapshot) and who.is_now else (str(who), False)
         if isinstance(who, Remote) and name in self.remotes:
-            self._refuse_blind(name, self.remotes[name])
+            refuse_blind(self.recipe, name, self.remotes[name].capabilities.media)
             sampling = Sampling(how.temperature, how.max_tokens)
             return RemoteAgent(role, name, self.remotes[name], sampling, tools=tools)
         member = self.members.get(name)
         if member is not None:
-            self._refuse_blind(str(who), member.engine)
+            refuse_blind(self.recipe, str(who), member.engine.capabilities.media)
         elif name in self.remotes:
             raise ConfigError(
                 f"'{who}' runs on a remote server, and it was seated as a policy of this process; expected "
@@ -128,17 +128,6 @@ class Team:
             role, str(who), member.trainable and not now, member.engine, member.renderer, sampling, adapter, how.legal,
             tools, links=self.pool.links(role, member),
         )  # fmt: skip
-
-    def _refuse_blind(self, who: str, engine: Engine) -> None:
-        """Refuse a player who cannot read pictures or sounds, if the environment shows its state only in them."""
-        env = self.recipe.env
-        missing = sorted(envs.lookup(env.name).needs(env.options) - engine.capabilities.media)
-        if missing:
-            what = {"image": "pictures", "audio": "sounds"}[missing[0]]
-            raise ConfigError(
-                f"{env.name} shows the state only in {what}, but '{who}' cannot read them; expected a model that can, "
-                "such as tiny-vl for pictures, or env.view = 'text'."
-            )
 
     def seating(self, seats: Callable[[Task], Mapping[Role, Occupant]], how: Speech) -> Seating:
         """Make new agents for each episode, with the seats that `seats` returns for its task."""

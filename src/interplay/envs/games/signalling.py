@@ -3,9 +3,9 @@
 Rules         one of `states` states is drawn. The sender sees it and acts. The receiver then names a state. With
               `alone`, there is only a receiver, and it sees the state itself.
 Roles         sender, then receiver; with `alone`, receiver.
-Observation   sender: the state, as a number or (`show = "picture"`) as a picture of a board with one dark cell, counted
-              from the top left. Receiver: a question and, with `talk`, the number that the sender said; with `alone`,
-              the state. Prompts have no history.
+Observation   sender: the state, as a number or (`view = "image"`) as a picture of a board with one dark cell, counted
+              from the top left, or both. Receiver: a question and, with `talk`, the number that the sender said; with
+              `alone`, the state. Prompts have no history.
 Actions       sender: `yes` or, with `talk`, the number of a state. Receiver: the number of a state, from 0.
 Rewards       `match` (team): 1 if the receiver names the state, else 0. `illegal` (process): −0.1 for a reply that is
               not one of the actions; the episode then ends.
@@ -35,7 +35,9 @@ _LOOKS = {".": Look((255, 255, 255)), "X": Look((255, 255, 255), (30, 30, 120), 
 class Options(Section):
     states: int = Field(8, ge=2, le=10, description="number of states")
     talk: bool = Field(False, description="whether the receiver is told what the sender said")
-    show: Literal["number", "picture"] = Field("number", description="how the state is shown")
+    view: Literal["text", "image", "both"] = Field(
+        "text", description="how the state is shown: as a number, as a picture, or both"
+    )
     alone: bool = Field(False, description="whether the receiver sees the state itself, and there is no sender")
     cell: int = Field(8, ge=2, le=64, description="width of a cell of the picture in pixels")
 
@@ -56,7 +58,7 @@ class Signalling(Env):
 
     @classmethod
     def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
-        return frozenset({"image"} if options.get("show") == "picture" else ())
+        return frozenset({"image"} if options.get("view") == "image" else ())
 
     @property
     def _numbers(self) -> tuple[str, ...]:
@@ -64,8 +66,10 @@ class Signalling(Env):
 
     def _message(self, words: str) -> Message:
         """Words with the state."""
-        if self.task.data["show"] == "number":
-            return Message("user", f"{words} {self.hidden}")
+        view = self.task.data["view"]
+        words = words if view == "image" else f"{words} {self.hidden}"
+        if view == "text":
+            return Message("user", words)
         cells = ["X" if n == self.hidden else "." for n in range(_SIDE * _SIDE)]
         board = "\n".join(" ".join(cells[row : row + _SIDE]) for row in range(0, len(cells), _SIDE))
         return Message("user", words, media=(Media("image", draw(board, _LOOKS, self.task.data["cell"])),))
@@ -83,7 +87,7 @@ class Signalling(Env):
         return {"receiver": Observation((Message("user", f"number?{told}"),), True, self._numbers, "name")}
 
     def caption(self, role: Role) -> str:
-        return str(self.hidden) if role == self.roles[0] and self.task.data["show"] == "picture" else ""
+        return str(self.hidden) if role == self.roles[0] and self.task.data["view"] != "text" else ""
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.envs.tasks.data import Public
-from interplay.envs.tasks.media import medium
+from interplay.envs.tasks.media import UnreadableMedia, medium
 from interplay.envs.tasks.source import SourcePart, sound
 from interplay.errors import ConfigError, DataError, did_you_mean
 
@@ -49,7 +49,10 @@ class Columns:
             for one in value if isinstance(value, list) else [value]:
                 if one is None:
                     continue
-                made = medium(one, f"{where}, column '{path}',", beside)
+                try:
+                    made = medium(one, f"{where}, column '{path}',", beside)
+                except UnreadableMedia as error:
+                    return {**found, "compare": self.compare, "unreadable": str(error)}
                 (spool / made.file).write_bytes(made.data)
                 shown.append([made.kind, made.file])
         return {**found, "compare": self.compare, "media": shown}

@@ -1,33 +1,41 @@
 """Pictures and sounds in columns of a user's own rows, as PNG and WAV files beside the prepared rows.
 
 A column holds a path beside the file of rows, the bytes of a file, or both in a table with `bytes` and `path`, as the
-image and audio columns of Hugging Face data sets do. Files of other kinds are converted: pictures with Pillow, sounds
-with soundfile.
+image and audio columns of Hugging Face data sets do. Every file is decoded once, so that a broken one is found here and
+not in a run. Files of other kinds are converted: pictures with Pillow, sounds with soundfile.
 """
 
 from __future__ import annotations
 
 import io
-import wave
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from interplay.decode import decode_sound, upright_png
 from interplay.envs.tasks.data import Prepared
 from interplay.errors import ConfigError, DataError
 from interplay.types import Media, MediaKind
 
 _SOUNDS = (b"RIFF", b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2", b"FORM")
-_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class UnreadableMedia(DataError):
+    """The bytes of a picture or a sound cannot be decoded."""
 
 
 def medium(value: Any, where: str, folder: Path | None) -> Media:
     """The picture or sound in a column. A path is relative to `folder`."""
     data = _bytes(value, where, folder)
-    if data.startswith(_SOUNDS):
-        return Media("audio", _wav(data, where))
-    return Media("image", data if data.startswith(_PNG) else _png(data, where))
+    is_sound = data.startswith(_SOUNDS) and data[8:12] != b"WEBP"  # WebP pictures begin with RIFF too
+    try:
+        return Media("audio", _wav(data, where)) if is_sound else Media("image", upright_png(data))
+    except ValueError as error:
+        named = value.get("path") if isinstance(value, Mapping) else value
+        file = f"the file '{named}'" if isinstance(named, str) and named else "a file"
+        kind = "sound" if is_sound else "picture"
+        raise UnreadableMedia(f"{where} has {file}, which cannot be read as a {kind} because {error}.") from None
 
 
 def _bytes(value: Any, where: str, folder: Path | None) -> bytes:
@@ -49,40 +57,27 @@ def _bytes(value: Any, where: str, folder: Path | None) -> bytes:
     )
 
 
-def _png(data: bytes, where: str) -> bytes:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ConfigError("pictures that are not PNG files need Pillow: pip install 'interplay[senses]'.") from None
-    out = io.BytesIO()
-    try:
-        Image.open(io.BytesIO(data)).convert("RGB").save(out, "PNG")
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{where} cannot be read as a picture or a sound ({error}).") from None
-    return out.getvalue()
-
-
 def _wav(data: bytes, where: str) -> bytes:
     """A WAV file with 16-bit samples: the same bytes if they are that already."""
     try:
-        with wave.open(io.BytesIO(data)) as file:
-            if file.getsampwidth() == 2:
-                return data
-    except (wave.Error, EOFError):
-        pass
+        decode_sound(data)
+        return data
+    except ValueError as error:
+        wrong = error
     try:
         import soundfile
     except ImportError:
         raise ConfigError(
-            f"{where} has a sound that is no WAV file of 16-bit samples, which needs soundfile: pip install "
-            "'interplay[senses]'."
+            f"{where} has a sound that cannot be read without soundfile because {wrong}; pip install "
+            "'interplay[senses]', which converts it to a WAV file of 16-bit samples."
         ) from None
     out = io.BytesIO()
     try:
         samples, rate = soundfile.read(io.BytesIO(data), dtype="int16")
-        soundfile.write(out, samples, rate, "PCM_16", format="WAV")
     except (RuntimeError, TypeError, ValueError) as error:  # soundfile's errors are RuntimeErrors
-        raise DataError(f"{where} cannot be read as a sound ({error}).") from None
+        reason = getattr(error, "error_string", None) or "its bytes are not those of a sound"
+        raise ValueError(f"it is cut off or damaged ({reason.rstrip('.')})") from None
+    soundfile.write(out, samples, rate, "PCM_16", format="WAV")
     return out.getvalue()
 
 

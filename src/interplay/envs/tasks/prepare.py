@@ -3,8 +3,9 @@
 Every row is checked against its format, and an error names file, row and field. Duplicates within a split are removed.
 A training row overlaps with a validation or test row if both are equal or share `GRAM` consecutive words. Overlaps are
 refused, with the names of the rows, or left out on request. Every gold answer is checked by its own checker, and rows
-whose answer fails are left out. The manifest records what was done, with checksums. The same source gives the same
-folder, byte for byte (except that a gold program that needs nearly its whole time limit may fail on a slower machine).
+whose answer fails are left out, as are rows with a picture or a sound that cannot be decoded. The manifest records what
+was done, with checksums. The same source gives the same folder, byte for byte (except that a gold program that needs
+nearly its whole time limit may fail on a slower machine).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from interplay.envs.splits import SPLITS
 from interplay.envs.tasks.columns import HUB, Columns, hub_format
 from interplay.envs.tasks.data import MANIFEST, DataRow, Prepared, Public, digest, lookup_format
 from interplay.envs.tasks.gold import Gold, check_rows
+from interplay.envs.tasks.media import UnreadableMedia
 from interplay.envs.tasks.overlap import GRAM, Texts, overlaps, text_key, texts_of
 from interplay.envs.tasks.source import SourcePart, attached, file_rows, hub_name, hub_rows, sound
 from interplay.errors import ConfigError, DataError
@@ -44,6 +46,7 @@ class Preparation:
     dropped: Counter[str] = field(default_factory=Counter)
     held_out: int = 0
     unchecked: int = 0  # rows whose gold answer is not known or was not checked
+    unreadable: list[str] = field(default_factory=list)  # for each row with a broken picture or sound, a sentence
 
 
 def prepare(
@@ -127,6 +130,10 @@ def _read(
             try:
                 public = validate(cls, raw)
                 row, of = public.row(), public.split() or split
+            except UnreadableMedia as error:
+                report.dropped["unreadable_picture_or_sound"] += 1
+                report.unreadable.append(str(error))
+                continue
             except (ConfigError, ValueError, KeyError, TypeError, zlib.error) as error:
                 missing = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
                 raise DataError(f"{where} row {n} is not a row of {name}: {missing.rstrip('.')}.") from None
@@ -235,7 +242,8 @@ def _write(
         report.unchecked = report.unchecked if check else sum(map(len, splits.values()))
         report.counts = {split: len(rows) for split, rows in kept.items() if rows}
         if not report.counts:
-            raise DataError(f"{report.name} from {report.source} has no usable row; expected at least one.")
+            why = f" The first broken file: {report.unreadable[0]}" if report.unreadable else ""
+            raise DataError(f"{report.name} from {report.source} has no usable row; expected at least one.{why}")
         for split in set(splits) - set(report.counts):
             (work / manifest["splits"][split]["file"]).unlink()
         manifest["splits"] = {split: _lines(work, split, kept[split]) for split in report.counts}

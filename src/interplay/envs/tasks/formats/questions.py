@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from interplay.envs.tasks.data import DataRow, Public, register_format
+from interplay.envs.tasks.media import UnreadableMedia
 
 
 @register_format("questions")
@@ -21,8 +22,11 @@ class Questions(Public):
     answer: str
     compare: str = "math"
     media: list[list[str]] = Field([], description="kind and file name of each picture and sound")
+    unreadable: str = Field("", description="why a picture or a sound of the row cannot be decoded")
 
     def row(self) -> DataRow | None:
+        if self.unreadable:
+            raise UnreadableMedia(self.unreadable)
         if not self.question.strip() or not self.answer.strip():
             return None
         row: DataRow = {"question": self.question.strip(), "answer": self.answer.strip()}
