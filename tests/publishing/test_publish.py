@@ -151,7 +151,8 @@ def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -
 def test_every_number_of_the_report_is_traced_to_a_file(runs: Path, tmp_path: Path) -> None:
     publish(runs, tmp_path)
     sources = json.loads((tmp_path / "numbers.json").read_text())
-    assert any("multi-fixed/seed-{0,1,2}/test.json" in s for s in sources["2.125"])
+    assert "story/multi-fixed/seed-{0,1,2}/test.json" in sources["2.125"]
+    assert str(runs) not in (tmp_path / "numbers.json").read_text()  # no path of this machine
     assert all(sources.values())
 
 

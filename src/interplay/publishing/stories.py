@@ -49,8 +49,8 @@ def _marks(folders: list[Path], facts: Facts) -> str:
         f"The mean mark was {facts.interval(mean(first), '.3f', *sources)} in the first three steps and "
         f"{facts.interval(mean(last), '.3f', *sources)} in the last three; the difference is "
         f"{facts.interval(gap, '+.3f', *sources)} over {facts.say(len(folders), 'd', *sources)} seeds. "
-        "Each story below has the best mark of those that its run recorded in its last steps, so that a typical story "
-        "is worse. The partner's sentences are in brackets."
+        "Each story below has the best mark of those that its run recorded in its last steps; other stories have lower "
+        "marks. The partner's sentences are in brackets."
     )
 
 
