@@ -107,10 +107,14 @@ def error(message: str) -> bytes:
     return json.dumps({"error": {"message": message}}).encode()
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # with the default of 5, connections that arrive together are reset on a busy machine
+
+
 @contextmanager
 def serving(chat: Chat) -> Iterator[Chat]:
     bound = type("Bound", (Handler,), {"chat": chat})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), bound)
+    server = _Server(("127.0.0.1", 0), bound)
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that left is part of the test
     chat.url = f"http://127.0.0.1:{server.server_port}/v1"

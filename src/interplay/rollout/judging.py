@@ -310,10 +310,12 @@ def _fail(name: str, subject: Subject, error: InterplayError) -> None:
 
 
 def _reference(subject: Subject) -> str:
-    found = subject.episode.task.data.get("reference")
+    data = subject.episode.task.data
+    row = data.get("row")
+    found = data.get("reference", row.get("reference") if isinstance(row, Mapping) else None)
     if not isinstance(found, str):
         raise ConfigError(
             f"a judge compares with the task's reference, but {subject.episode.task.env} gives no reference; expected "
-            "a text in the task's data under 'reference', or against = 'group' or POLICY@start."
+            "a text under 'reference' in the task's data or in its row, or against = 'group' or POLICY@start."
         )
     return found
