@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,17 @@ def test_holms_correction_by_hand() -> None:
     """Corrected values are p · (m − rank) and never decrease: 0.01·3, 0.03·2, then 0.04 is raised to 0.06."""
     found = [c.corrected for c in holm([contrast(0.04), contrast(0.01), contrast(0.03), contrast(math.nan)])]
     assert found[:3] == pytest.approx([0.06, 0.03, 0.06]) and math.isnan(found[3])
-    assert holm([contrast(0.04)])[0].sentence == "a is better than b in t"
-    assert holm([contrast(0.2)])[0].sentence == "a cannot be told from b in t"
+    assert holm([contrast(0.04)])[0].sentence == "a is better than b (gold in t)"
+    assert holm([contrast(0.2)])[0].sentence == "a cannot be told from b (gold in t)"
+    assert replace(contrast(0.04), measure="regret").verdict == "is worse than"  # less regret is better
+
+
+@pytest.mark.parametrize(("measure", "option"), [("success", "success"), ("regret", "best")])
+def test_a_contrast_of_what_the_study_does_not_measure_is_refused(tmp_path: Path, measure: str, option: str) -> None:
+    path = small_study(tmp_path, {"one": [], "other": []}, [0])
+    path.write_text(path.read_text() + f'\nmeasure = "{measure}"')
+    with pytest.raises(ConfigError, match=f"measures {measure}, which is unknown because the study has no '{option}'"):
+        Study.read(path)
 
 
 def small_study(folder: Path, arms: dict[str, list[str]], seeds: list[int]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rewards = [["gold", "agent", "learner", None], ["taste", "agent", "learner", mark]]
         rows.append(json.dumps({"step": step, "episode": {"turns": turns, "rewards": rewards}}) + "\n")
     (story / "episodes.jsonl").write_text("".join(rows))
+    policies = {"learner": {"base": "smollm2"}, "partner": {"base": "tiny"}, "judge": {"base": "tiny"}}
+    (story / "run.json").write_text(json.dumps({"recipe": {"policies": policies}}))
     marks = [json.dumps({"reward/taste/learner": mark}) + "\n" for mark in (-0.5, 0.25, 0.25, 0.75, 0.75, 0.75)]
     (story / "metrics.jsonl").write_text("".join(marks))
     return folder
@@ -80,7 +83,8 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
         assert path.stat().st_size > 500, path
     report = (tmp_path / "report.md").read_text()
     assert "| multi-fixed | 2.125 [1.814, 2.436] |" in report  # 2.125 ± 4.303 · 0.125 / √3
-    assert "multi-fixed is better than single in unseen" in report
+    assert "multi-fixed is better than single (gold in unseen)" in report
+    assert "| story | multi-fixed minus single | gold in unseen | +1.000 [+1.000, +1.000] | 3 |" in report
     assert "| multi-fixed | 0.750 [0.750, 0.750] | 0.625 [0.625, 0.625] | 0.500 [0.500, 0.500] | 1.750" in report
     assert "| multi-fixed | 1.155 [1.155, 1.155] | 3 of 3 | 4.0 |" in report  # partners moved, gold came back
     assert "| single | 0.000 [0.000, 0.000] | no switch | n/a |" in report
@@ -92,7 +96,9 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
     assert "the difference is +0.750 (one run)" in report
     assert "It was 1999. (It rained.)" in report  # the best of the last three steps
     assert "It was 1997" not in report and "It was 2000" not in report
+    assert "| story | single minus untrained | +0.625 [+0.314, +0.936] |" in report
     assert "begin with the weights of smollm2 and tiny, in settings" in report
+    assert "The learner (smollm2) writes with a partner that is not trained (tiny)." in report
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF") and (
         tmp_path / "slides.pdf"
     ).stat().st_size > 5000
@@ -102,10 +108,51 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
     assert "IBM" in (tmp_path / "slides.html").read_text()
 
 
+def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -> None:
+    """Without an oracle, a success or a most that can be had, no page mentions them; with them, every page does."""
+    shutil.copytree(runs / "story", tmp_path / "runs" / "story")
+    study, about = tmp_path / "runs" / "story", json.loads((runs / "story" / "study.json").read_text())
+    publish(tmp_path / "runs", tmp_path / "with")
+    report = (tmp_path / "with" / "report.md").read_text()
+    assert "Regret is the distance" in report and "oracle" not in report and "Every arm is tested alone" not in report
+    assert "The tests are unseen (with new partners: line-ups that no arm was trained with)." in report
+    slides = (tmp_path / "with" / "slides.html").read_text()
+    assert "what a learned judge costs" not in slides and "The audit warned in 0 of 6 runs" in slides
+
+    about.update(arms={"single": [], "oracle": []}, best=None, contrasts=[])
+    about["tests"] = {"unseen": {"seats": [["partner=bot:writer:liar"], ["partner=bot:writer:plain"]]}}
+    (study / "study.json").write_text(json.dumps(about))
+    shutil.move(study / "multi-fixed", study / "oracle")
+    shutil.rmtree(study / "arena")
+    for path in study.glob("*/*/test.json"):
+        data = json.loads(path.read_text())
+        data["arm"] = path.parts[-3]
+        mean = data["tests"]["unseen"]["mean"]
+        del mean["regret"], mean["success"]
+        data["tests"]["unseen"]["lineups"] = [{"gold": 1.0, "start": 0.375}, {"gold": 2.0, "start": -0.25}]
+        path.write_text(json.dumps(data))
+    for path in study.glob("*/*/metrics.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        judged = "oracle" not in path.parts
+        kept = [
+            {k: float(k.endswith("rang")) or v for k, v in row.items() if judged or "judge/" not in k} for row in rows
+        ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    publish(tmp_path / "runs", tmp_path / "without")
+    report = (tmp_path / "without" / "report.md").read_text()
+    assert "Regret is the distance" not in report and "Task success" not in report
+    assert "In every arm but the oracle the reward is" in report
+    assert "| oracle | 0.125 | no learned judge | 1,001 |" in report and "| single | 0.125 | 3 of 3 | 1,001 |" in report
+    assert "| untrained | 0.375 | -0.250 |" in report
+    slides = (tmp_path / "without" / "slides.html").read_text()
+    assert "what a learned judge costs" in slides and "The audit warned in 3 of 3 runs" in slides
+
+
 def test_every_number_of_the_report_is_traced_to_a_file(runs: Path, tmp_path: Path) -> None:
     publish(runs, tmp_path)
     sources = json.loads((tmp_path / "numbers.json").read_text())
-    assert any("multi-fixed/seed-{0,1,2}/test.json" in s for s in sources["2.125"])
+    assert "story/multi-fixed/seed-{0,1,2}/test.json" in sources["2.125"]
+    assert str(runs) not in (tmp_path / "numbers.json").read_text()  # no path of this machine
     assert all(sources.values())
 
 

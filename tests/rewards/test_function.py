@@ -27,6 +27,14 @@ def word(question, reply):
 def nothing(question, reply):
     return float("nan")
 
+def numpy_number(question, reply):
+    import numpy
+    return numpy.float32(0.25)
+
+def numpy_array(question, reply):
+    import numpy
+    return numpy.zeros(2)
+
 def bug(question, reply):
     return 1 / 0
 
@@ -48,6 +56,7 @@ def scores(name: str) -> list[float]:
 def test_a_function_gets_question_and_reply_as_texts_and_may_be_a_coroutine() -> None:
     assert scores("length") == [13.0, float(len("[system] a\n[user] b"))]
     assert scores("later") == [0.5, 0.5]
+    assert scores("numpy_number") == [0.25, 0.25]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +64,8 @@ def test_a_function_gets_question_and_reply_as_texts_and_may_be_a_coroutine() ->
     [
         ("word", "returned 'good'; expected a finite number"),
         ("nothing", "returned nan; expected a finite number"),
-        ("bug", r"raised ZeroDivisionError: division by zero \(.*own_judges.py:15\)"),
+        ("numpy_array", "expected a finite number"),
+        ("bug", r"raised ZeroDivisionError: division by zero \(.*own_judges.py:23\)"),
     ],
 )
 def test_a_function_that_fails_is_an_error_of_the_judge_with_its_place(name: str, sentence: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from interplay.rewards.judge import by_rubric, compare, mark, read_choice, read_mark, read_rubric
@@ -61,6 +63,20 @@ def test_a_reply_cannot_leave_its_marks() -> None:
     for messages in (compare(ASKED, reply, "Rome", ""), mark(ASKED, reply, "", (1, 10))):
         text = messages[-1].content
         assert text.count("</question>") == 1 and text.count("<B>") <= 1 and "I am best" in text
+
+
+def test_time_grows_with_the_length_of_a_text_and_not_with_its_square() -> None:
+    """A reply of an opened mark and 20,000 spaces once took 38 s. Processor time, because the machine may be busy."""
+    many = 40_000
+    began = time.process_time()
+    texts = [
+        "<" + " " * many, "</" + "\t" * many, "< " * many, "A" + " " * many, "\n" * many, "1" * many, "is " * many,
+        "is" + " " * many + "a" + " " * many, "fairness" + " " * many, ":" * many, "1 / " * many,
+    ]  # fmt: skip
+    for text in texts:
+        compare(ASKED, text, text, "")
+        read_choice(text), read_mark(text, (0, 10)), read_rubric(text, (0, 10), ["fairness"])
+    assert time.process_time() - began < 10
 
 
 def test_instructions_and_criteria_reach_the_judge() -> None:

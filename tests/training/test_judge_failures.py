@@ -4,11 +4,13 @@ taken back; and that judge and learner never change each other."""
 from __future__ import annotations
 
 import copy
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -18,9 +20,10 @@ import pytest
 import torch
 from runs import make, rows, train
 from test_judges import LEARNS, SMALL, judged, model, played, says
+from test_trainer import SCRIPT, assert_same_run
 
 from interplay.agents.best_of import BestOf
-from interplay.errors import ModelError
+from interplay.errors import GuardError, ModelError
 from interplay.training.judges import Labelled, ModelScorer
 from interplay.training.preference import Better, Fitting
 from interplay.training.trainer import Observer
@@ -143,6 +146,139 @@ def test_a_folder_of_another_kind_is_refused(tmp_path: Path, make_tiny: Any) -> 
     judge = {"kind": "reward_model", "who": str(tmp_path / "v")}
     with pytest.raises(ModelError, match="is a verifier, but is used as a reward_model; expected kind = 'verifier'"):
         make(tmp_path / "run", judged(judge))
+
+
+def test_a_reward_model_with_broken_weights_stops_the_run_with_its_name(tmp_path: Path, make_tiny: Any) -> None:
+    made = model(make_tiny, "reward_model")
+    torch.nn.init.constant_(made.head.weight, float("nan"))
+    made.save(tmp_path / "rm")
+    sentence = "all 16 episodes of step 1 failed.*judge 'taste' gave no reward: the reward model gave the score nan"
+    with pytest.raises(GuardError, match=sentence):
+        train(tmp_path / "run", judged({"kind": "reward_model", "who": str(tmp_path / "rm")}))
+
+
+def test_a_reply_that_is_too_long_for_a_local_judge_is_an_error_that_names_the_judge(tmp_path: Path) -> None:
+    judge = {"kind": "pointwise", "who": "critic", "marks": "expected", "instructions": "word " * 5000}
+    policies = {**SMALL["policies"], "critic": {"base": "tiny-32x1", "trainable": False}}
+    sentence = (
+        "EngineError: judge 'taste' gave no reward: prompt .* takes at most 4096.*judges.NAME.max_tokens for a judge"
+    )
+    with pytest.raises(GuardError, match=sentence):
+        train(tmp_path, judged(judge, policies=policies))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (["sampling.temperature=0.01"], "It needs different replies to the same prompt"),
+        (["judges.taste.train.holdout=0.95"], "All labels are of held-out tasks"),
+        (["judges.taste.kind=verifier", "sampling.temperature=0.01"], "It needs right and wrong answers to the same"),
+    ],
+)
+def test_a_judge_that_has_nothing_to_learn_from_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, changes: list[str], sentence: str
+) -> None:
+    train(tmp_path, judged(LEARNS), "train.steps=2", "algorithm.entropy=0.01", *changes)
+    assert caplog.text.count("judges.taste has nothing to learn from yet") == 1 and sentence in caplog.text
+    assert all("judge/taste/loss" not in row for row in rows(tmp_path))
+
+
+DYING = """
+import json, os, signal, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+port, last, asked = int(sys.argv[1]), int(sys.argv[2]), 0
+class Judge(BaseHTTPRequestHandler):
+    def do_POST(self):
+        global asked
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        asked += 1
+        if asked == last:
+            self.send_response(200)
+            self.flush_headers()
+            os.kill(os.getpid(), signal.SIGKILL)  # in the middle of an answer
+        if self.path == "/score":
+            answer = {"version": "1", "scores": [item["reply"].count("1") / 8 for item in body["items"]]}
+        else:
+            reply = body["messages"][-1]["content"].split("<reply>")[1].split("</reply>")[0]
+            message = {"role": "assistant", "content": str(reply.count("1"))}
+            answer = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"completion_tokens": 2}}
+        data = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+    def log_message(self, *given):
+        pass
+ThreadingHTTPServer.request_queue_size = 128
+server = ThreadingHTTPServer(("127.0.0.1", port), Judge)
+print("ready", flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.mark.parametrize("kind", ["pointwise", "reward_model", "verifier"])
+def test_a_judge_that_is_killed_while_it_answers_and_started_again_loses_nothing(tmp_path: Path, kind: str) -> None:
+    """A judge in words, a reward model and a verifier, each behind a server that kills itself with SIGKILL while it
+    answers its third request."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    servers: list[subprocess.Popen[str]] = []
+
+    def start(last: int) -> None:
+        command = [sys.executable, "-c", DYING, str(port), str(last)]
+        servers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert servers[-1].stdout is not None and servers[-1].stdout.readline() == "ready\n"
+
+    def revive() -> None:
+        servers[0].wait()
+        start(0)
+
+    start(3)
+    reviving = threading.Thread(target=revive)
+    reviving.start()
+    data = judged({"kind": kind, "who": f"http://127.0.0.1:{port}"})
+    if kind == "pointwise":
+        remote = {"url": f"http://127.0.0.1:{port}/v1", "retries": 8}
+        data = judged(
+            {"kind": kind, "who": "far", "scale": [0, 8]},
+            policies={**SMALL["policies"], "far": {"base": "openai:judge", "trainable": False, "remote": remote}},
+        )
+    try:
+        train(tmp_path, data, "train.steps=2")
+        reviving.join()
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+    assert servers[0].returncode == -signal.SIGKILL and len(servers) == 2
+    assert [row["episodes_failed"] for row in rows(tmp_path)] == [0, 0]
+    found = [(x.episode.line()[-1].text, {r.name: r.value for r in x.episode.rewards}) for x in played(tmp_path)]
+    assert len(found) == 32 and len({text for text, _ in found}) > 4
+    for text, paid in found:
+        share = text.count("1") / 8
+        assert paid["taste"] == pytest.approx(2 * share - 1 if kind == "pointwise" else share)
+
+
+@pytest.mark.slow
+def test_a_run_with_a_judge_in_training_that_gets_kill_minus_nine_resumes_bit_identically(tmp_path: Path) -> None:
+    """A real SIGKILL in the middle of a step. Judge, learner, their optimisers and all records are compared."""
+    data = {**judged(LEARNS), "train": {"steps": 21, "lr": 1e-3}, "checkpoint": {"every": 4}}
+    command = [sys.executable, "-c", SCRIPT, json.dumps(data), str(tmp_path / "cut")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line == "step 6\n":
+                break
+        time.sleep(0.1)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    resumed = make(tmp_path / "cut", data)
+    assert 4 <= resumed.step_index < 21 and resumed.judges.pupils["taste"].model.version > 0
+    resumed.train()
+    resumed.close()
+    train(tmp_path / "whole", data)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut", 21)
 
 
 @pytest.mark.slow

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from runs import Killed, killed_at, make, rows, train
+from test_trainer import assert_same_run
 from torch import Tensor
 
 from interplay.config import JudgeSection, TrainSection, parse
@@ -148,6 +150,64 @@ def remote(url: str) -> dict[str, Any]:
     )
 
 
+@pytest.mark.parametrize("place", ["data", "row"])
+def test_replies_are_compared_with_the_reference_of_their_task(
+    tmp_path: Path, served: Any, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The reference is in the task's data, or in its row of a data set. The judge counts ones, of which it has two."""
+    from interplay.envs.dialogue import filler
+
+    make_task, scores_of = filler.Filler.make_task, filler.scores
+
+    def with_reference(*given: Any) -> Task:
+        task = make_task(*given)
+        more = {"reference": "0110"} if place == "data" else {"row": {"reference": "0110"}}
+        return replace(task, data={**task.data, **more})
+
+    def more_ones(body: dict[str, Any]) -> str:
+        first, second = body["messages"][-1]["content"].split("<A>")[1].split("<B>")
+        gap = first.count("1") - second.count("1")
+        return "tie" if gap == 0 else "A" if gap > 0 else "B"
+
+    data = remote(served(more_ones))
+    data["judges"]["taste"]["against"] = "reference"
+    with pytest.raises(ConfigError, match="filler gives no reference; expected a text under 'reference'"):
+        train(tmp_path / "without", data, "train.steps=1")
+    monkeypatch.setattr(filler.Filler, "make_task", with_reference)
+    monkeypatch.setattr(filler, "scores", lambda said, reference="", row=None, **rest: scores_of(said, **rest))
+    train(tmp_path / "with", data, "train.steps=1")
+    found = [(x.episode.line()[-1].text.count("1"), x.episode) for x in played(tmp_path / "with")]
+    assert len(found) == 16 and len({ones for ones, _ in found}) > 2
+    for ones, episode in found:
+        assert [r.value for r in episode.rewards if r.name == "taste"] == [(ones > 2) - (ones < 2)]
+        assert len(episode.judged) == 2, "both orders"
+
+
+@pytest.mark.parametrize("kind", ["pointwise", "pairwise"])
+def test_a_judge_with_several_votes_is_asked_as_often_and_leaves_out_those_that_abstain(
+    tmp_path: Path, served: Any, kind: str
+) -> None:
+    """Every third answer cannot be parsed. It takes no part in the mean, where a zero would change it."""
+    asked: list[int] = []
+
+    def answer(body: dict[str, Any]) -> str:
+        asked.append(1)
+        if len(asked) % 3 == 0:
+            return "lovely"
+        return "10" if kind == "pointwise" else "tie"
+
+    data = remote(served(answer))
+    against = {"against": "group", "ties": "half"} if kind == "pairwise" else {}
+    data["judges"] = {"taste": {"kind": kind, "who": "far", "votes": 5, **against}}
+    train(tmp_path, data, "train.steps=1", "algorithm.entropy=0.01")
+    episodes = [x.episode for x in played(tmp_path)]
+    questions = 16 * 5 if kind == "pointwise" else 4 * 6 * 2 * 5  # episodes; pairs of four groups, in both orders
+    assert len(asked) == questions == len({t.id for e in episodes for t in e.judged})
+    paid = {r.value for e in episodes for r in e.rewards if r.name == "taste"}
+    assert paid == ({1.0} if kind == "pointwise" else {0.0})
+    assert sum(t.text == "lovely" for e in episodes for t in e.judged) == questions // 3
+
+
 def test_a_rubric_judge_pays_the_mean_of_its_marks(tmp_path: Path, served: Any) -> None:
     data = remote(served(lambda body: "fairness: 10\ncoherence: 1"))
     data["judges"] = {"taste": {"kind": "rubric", "who": "far", "rubric": ["fairness", "coherence"]}}
@@ -212,7 +272,7 @@ def test_a_reward_model_learns_in_the_run_and_a_resumed_run_is_bit_identical(tmp
     with pytest.raises(Killed):
         train(cut, judged(LEARNS), observer=killed_at(2))
     train(cut, judged(LEARNS))
-    assert rows(whole) == rows(cut)
+    assert_same_run(whole, cut, 3)  # the reward model and its optimiser too
     last = rows(whole)[-1]
     assert last["judge/taste/labels"] == 48.0 and 0 <= last["judge/taste/accuracy"] <= 1
     assert last["judge/taste/gold"] != 0.0
@@ -353,6 +413,7 @@ def test_a_fitted_temperature_makes_probabilities_true_and_is_saved_with_the_mod
     ("judge", "message"),
     [
         ({"kind": "pairwise", "who": "gold:proxy"}, "expected 'group', 'reference' or POLICY@start"),
+        ({"kind": "pairwise", "who": "gold:proxy", "against": "reference"}, "a reference earns no reward"),
         ({"kind": "pointwise", "who": "gold:prxy"}, "Did you mean 'proxy'"),
         ({"kind": "pointwise", "who": "critc"}, "judges.taste.who names policy 'critc'"),
         ({"kind": "reward_model", "who": "base:tiny"}, r"expected \[judges.NAME.train\]"),

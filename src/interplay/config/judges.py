@@ -104,7 +104,8 @@ class JudgeSection(Section):
     against: str | None = Field(
         None,
         description="pairwise: what replies are compared with: group (the other episodes of the task), reference (the "
-        "task's reference reply), POLICY@start, or another policy (a competing agent)",
+        "text `reference` in the task's data or in its row of a data set), POLICY@start, or another policy (a "
+        "competing agent)",
     )
     scope: Literal["reply", "episode", "team"] = Field(
         "episode",
@@ -167,6 +168,11 @@ class JudgeSection(Section):
         if kind == "rubric" and gold:
             raise ConfigError(
                 f"a rubric judge's who is '{who}', but a gold program gives only one number; expected a policy."
+            )
+        if self.against == "reference" and gold:
+            raise ConfigError(
+                f"a judge's who is '{who}' and its against is 'reference', but a reference earns no reward that a gold "
+                "program could read; expected a policy as who, or against = 'group'."
             )
         module, _, function = who.partition(":")
         if kind == "function" and (gold or served or who.startswith(BASE) or not (module and function)):

@@ -38,7 +38,8 @@ def refuse_impossible(request: Request, vocabulary: int, context: int, adapters:
     if total > context:
         raise EngineError(
             f"prompt ({len(request.ids)}) plus max_tokens ({request.room}) is {total} tokens, but the model takes at "
-            f"most {context}; shorten the prompt, or lower sampling.max_tokens."
+            f"most {context}; shorten the prompt, or lower max_tokens (sampling.max_tokens, or judges.NAME.max_tokens "
+            "for a judge)."
         )
 
 

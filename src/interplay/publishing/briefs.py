@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interplay.publishing.document import Bullets, Figure, Heading, PageBlock, Paragraph
-from interplay.publishing.pages import Pages
+from interplay.publishing.pages import CONTRASTS_SHOW, TESTS_SHOW, Pages
 
 POST = "Teaching AI Agents to Work Together (and Compete) via RLHF"
 
@@ -22,7 +22,7 @@ class Briefs:
         if not self.pages.contrasts:
             return []
         name = self.pages.plots.contrasts(self.pages.contrasts)
-        return [Figure(name, "Differences of gold with new partners: means and intervals over paired seeds.")]
+        return [Figure(name, CONTRASTS_SHOW)]
 
     def paper(self) -> list[PageBlock]:
         """The blocks of the paper, about four pages."""
@@ -43,24 +43,24 @@ class Briefs:
             *pages.overview.steadiness(),
             Heading("Judge and gold"),
             *pages.overview.audits(),
-            Figure(pages.plots.proxies(first), f"{first.name}: gold and the judge's reward, each on its own scale."),
+            pages.judge_and_gold(first),
             *pages.limits(),
         ]  # fmt: skip
 
     def post(self) -> list[PageBlock]:
         pages = self.pages
-        first = pages.studies[0]
         return [
             Paragraph(
                 "A model that learns from preferences usually learns alone: a prompt, an answer, a judgement. People "
-                "rarely work like that. We let a learner work with partners who react, change and learn. A judge that "
-                "was itself learned from noisy opinions rewarded it. Then we looked at what the learner could do with "
-                "partners it had never met."
+                "rarely work like that. We compared a learner that is trained alone with learners that are trained "
+                "with others. A judge that was itself learned from noisy comparisons rewarded them. Then we tested "
+                "what they could do with partners that they had never met."
             ),
             Heading("How we set it up"),
             Paragraph(
-                "There are small worlds in which a program knows the right score, which we call gold. The learner "
-                "never sees gold in its reward (except in one arm, for reference). Each arm is a way to train:"
+                "In each of our small worlds a program knows the right score, which we call gold. The reward of every "
+                f"arm{pages.except_oracle} comes from the learned judge and never from gold itself. An arm is a way to "
+                "train:"
             ),
             pages.arms(),
             Heading("What came out"),
@@ -69,17 +69,17 @@ class Briefs:
             *self._contrasts(),
             *pages.overview.labels(),
             *pages.overview.exploratory(),
-            *(Figure(pages.plots.tests(s), f"{s.name}: every arm in every test; points are seeds.")
+            *(Figure(pages.plots.tests(s), f"{s.name}: gold of every arm in every test. {TESTS_SHOW}")
               for s in pages.studies),
             *pages.overview.measures(),
             Heading("When partners change"),
             *pages.overview.steadiness(),
             Heading("When the judge is pleased and the work is not"),
             Paragraph(
-                "A learned judge is a stand-in. If a policy is optimised against it for long, its reward can go on "
-                "rising while the real score falls. The audit that runs beside training warns when that happens."
+                "A learned judge only approximates gold. If a policy is optimised against it for long, the judge's "
+                "reward can go on rising while gold falls. The audit that runs beside training warns when that happens."
             ),
-            Figure(pages.plots.proxies(first), f"{first.name}: the real score and the judge's reward."),
+            *map(pages.judge_and_gold, pages.studies),
             *pages.overview.audits(),
             *self.stories,
             Heading("What to take from it"),
@@ -92,13 +92,13 @@ class Briefs:
 
     def _every_test(self) -> list[list[PageBlock]]:
         plots = self.pages.plots
-        return [
-            [Heading(f"Every test: {s.name}"), Figure(plots.tests(s), "Points are seeds.")] for s in self.pages.studies
-        ]
+        return [[Heading(f"Every test: {s.name}"), Figure(plots.tests(s), TESTS_SHOW)] for s in self.pages.studies]
 
     def slides(self) -> list[list[PageBlock]]:
         pages = self.pages
         first = pages.studies[0]
+        gains = "What training gains" + (", and what a learned judge costs" if pages.overview.has_oracle else "")
+        learned = tuple(sentence for sentence in (pages.answer(), pages.overview.warnings()) if sentence)
         return [
             [Heading(POST, 1), Paragraph("The research question, the method, the results, and what they mean.")],
             [
@@ -108,26 +108,29 @@ class Briefs:
             ],
             [Heading("Settings"), pages.overview.settings()],
             [Heading("Method"), Bullets((
-                "The reward is a preference model, learned from noisy comparisons; gold only tests.",
+                f"The reward of every arm{pages.except_oracle} is a preference model, learned from noisy comparisons.",
+                "Gold is the exact score of the setting. It is recorded in training and used in the tests.",
                 "All arms of a study have the same budget of tokens sampled by the learner.",
-                "Every arm is tested alone, with partners it has met, and with new ones.",
+                f"Tests: {pages.tested()}.",
                 "Paired seeds; contrasts fixed before the runs; Holm's correction over all studies.",
             )), pages.method(first)],
             *_told("Results: gold with new partners", pages.overview.gold()),
             [Heading("Results: contrasts"), *self._contrasts()],
             [Heading("What remains after correction"), Paragraph(pages.answer()), *pages.overview.labels()],
-            *_told("Training, and what a learned judge costs", pages.overview.exploratory()),
+            *_told(gains, pages.overview.exploratory()),
             *self._every_test(),
             *_told("Wins, preferences and task success", pages.overview.measures()),
             *_told("Non-stationarity", pages.overview.steadiness()),
-            [Heading("Judge and gold"), Figure(pages.plots.proxies(first), f"{first.name}: gold and the judge's.")],
+            *([Heading(f"Judge and gold: {s.name}"), pages.judge_and_gold(s)] for s in pages.studies),
             *_told("Judge and gold: how often the audit warned", pages.overview.audits()),
             [
                 Heading("What it means for post-training and multi-agent systems in a company such as IBM"),
                 Bullets((
-                    "Post-training: audit learned judges against a gold score while training, and stop when they part.",
-                    "Multi-agent systems: before deploying, test with partners that were never trained with.",
-                    "Both: budgets, contrasts and tests are part of the experiment's file, not of its report.",
+                    *learned,
+                    "Post-training: compare learned judges with a gold score during training, and stop when gold falls "
+                    "while the judge's reward rises.",
+                    "Multi-agent systems: before an agent is deployed, test it with partners that it has never met.",
+                    "Both: write budgets, contrasts and tests into the experiment's file before the runs.",
                 )),
             ],
         ]  # fmt: skip

@@ -53,9 +53,13 @@ class Facts:
                 "from the folders that are published."
             )
 
-    def write(self, path: Path) -> None:
-        """Write every registered number and its sources. Files that differ only by the seed are one line."""
-        listed = {number: _together(sources) for number, sources in sorted(self.sources.items())}
+    def write(self, path: Path, runs: Path) -> None:
+        """Write every registered number and its sources. Files are named relative to `runs`, so that the same runs give
+        the same file on every machine. Files that differ only by the seed are one line."""
+        listed = {
+            number: _together([source.removeprefix(f"{runs}/") for source in sources])
+            for number, sources in sorted(self.sources.items())
+        }
         path.write_text(json.dumps(listed, indent=1) + "\n")
 
 

@@ -43,6 +43,11 @@ class Overview:
         rows = tuple((arm, *(cell(s, arm) for s in group)) for arm in arms)
         return TableBlock(("arm", *(s.name for s in group)), rows)
 
+    @property
+    def has_oracle(self) -> bool:
+        """Whether a study has an arm with gold as its reward."""
+        return any("oracle" in s.arms for s in self.studies)
+
     def settings(self) -> TableBlock:
         """What the settings are about."""
         known = []
@@ -66,8 +71,8 @@ class Overview:
 
         out: list[PageBlock] = [
             Paragraph(
-                "Gold in the last test of each study (new partners): the mean over seeds with its interval, and the "
-                "learner before training."
+                "Gold in the last test of each study (new partners): the mean over seeds with its interval. The row "
+                f"{UNTRAINED} is the learner before training."
             )
         ]
         for group in self.alike():
@@ -129,16 +134,19 @@ class Overview:
     def exploratory(self) -> list[PageBlock]:
         """Differences that were not fixed before the runs: what training brings, and what a learned judge costs."""
         rows = []
-        oracle = any("oracle" in s.arms for s in self.studies)
         for s in self.studies:
             test, gold = _one_test(s), s.about["gold"]
-            if "multi-fixed" not in s.arms or "start" not in s.runs[0].data["tests"][test]["mean"]:
+            if "start" not in s.runs[0].data["tests"][test]["mean"]:
                 continue
-            trained, start = s.values("multi-fixed", test, gold), s.values("multi-fixed", test, "start")
-            pairs = [("multi-fixed minus untrained", trained, start)]
-            if "oracle" in s.arms:
-                pairs.append(("oracle minus multi-fixed", s.values("oracle", test, gold), trained))
-            sources = [r.path for r in s.runs if r.arm in ("multi-fixed", "oracle")]
+            trained = {arm: s.values(arm, test, gold) for arm in ("single", "multi-fixed", "oracle") if arm in s.arms}
+            pairs = [
+                (f"{arm} minus {UNTRAINED}", found, s.values(arm, test, "start"))
+                for arm, found in trained.items()
+                if arm != "oracle"
+            ]
+            if {"oracle", "multi-fixed"} <= trained.keys():
+                pairs.append(("oracle minus multi-fixed", trained["oracle"], trained["multi-fixed"]))
+            sources = [r.path for r in s.runs if r.arm in trained]
             for name, first, second in pairs:
                 gaps = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
                 rows.append((s.name, name, self.facts.interval(mean(gaps), "+.3f", *sources)))
@@ -148,8 +156,11 @@ class Overview:
             "These differences were not among the contrasts, and their intervals are not corrected. They show what "
             "training with a learned judge gains over no training"
         )
-        told += ", and what gold as the reward gains over the learned judge." if oracle else "."
-        return [Paragraph(told), TableBlock(("study", "difference of gold with new partners", "mean"), tuple(rows))]
+        told += ", and what gold as the reward gains over the learned judge." if self.has_oracle else "."
+        return [
+            Paragraph(told),
+            TableBlock(("study", "difference of gold with new partners", "mean and interval"), tuple(rows)),
+        ]
 
     def labels(self) -> list[PageBlock]:
         """A warning if the judges of a study's arms learned from very different numbers of comparisons."""
@@ -174,16 +185,28 @@ class Overview:
         return out
 
     def audits(self) -> list[PageBlock]:
-        """In how many runs the audit saw gold fall while the judge's reward rose."""
+        """In how many runs of every arm the audit saw gold fall while the judge's reward rose."""
+        told = "In how many runs the audit warned: gold fell below its best value while the judge's reward rose."
+        return [Paragraph(told), *(self._table(group, self.warned, group[0].arms) for group in self.alike())]
 
-        def cell(s: Results, arm: str) -> str:
-            rang = [max((v for _, v in run), default=None) for run in s.curve(arm, "judge/taste/rang").values()]
-            known = [v for v in rang if v is not None]
-            sources = [r.path.parent / "metrics.jsonl" for r in s.runs if r.arm == arm]
-            if not known:
-                return "no learned judge"
-            say = self.facts.say
-            return f"{say(round(sum(known)), 'd', *sources)} of {say(len(known), 'd', *sources)}"
+    def warned(self, s: Results, arm: str) -> str:
+        """In how many runs of an arm the audit warned, as `2 of 3`."""
+        known = _alarms(s, arm)
+        if not known:
+            return "no learned judge"
+        sources = [r.path.parent / "metrics.jsonl" for r in s.runs if r.arm == arm]
+        return f"{self.facts.say(sum(known), 'd', *sources)} of {self.facts.say(len(known), 'd', *sources)}"
 
-        told = "In how many runs the audit saw gold fall under its best while the judge's reward rose."
-        return [Paragraph(told), *(self._table(group, cell, group[0].arms) for group in self.alike())]
+    def warnings(self) -> str:
+        """One sentence about the audit in the runs of all studies; empty if no run has a learned judge."""
+        known = [rang for s in self.studies for arm in s.arms for rang in _alarms(s, arm)]
+        if not known:
+            return ""
+        count = self.facts.say(sum(known), "d", "the metrics of all runs")
+        total = self.facts.say(len(known), "d", "the metrics of all runs")
+        return f"The audit warned in {count} of {total} runs with a learned judge."
+
+
+def _alarms(s: Results, arm: str) -> list[bool]:
+    """For each run of an arm with a learned judge, whether the audit warned."""
+    return [any(v for _, v in run) for run in s.curve(arm, "judge/taste/rang").values() if run]

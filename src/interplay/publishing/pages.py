@@ -25,6 +25,17 @@ ARMS = {
     "judge-learns": "with a judge that goes on learning",
     "oracle": "rewarded by gold itself; a reference, not a method",
 }
+TESTS = {
+    "alone": "without partners",
+    "seen": "with partners that at least one arm was trained with",
+    "unseen": "with new partners: line-ups that no arm was trained with",
+}
+CONTRASTS_SHOW = (
+    "The differences of the contrasts: means and 95% intervals over paired seeds. The mark of a difference is filled "
+    "if it is significant after correction."
+)
+TESTS_SHOW = "Points are seeds, diamonds are means, and lines are 95% intervals."
+CURVES_SHOW = "Lines are means over seeds, and bands reach from the lowest to the highest seed."
 _ASKED = {
     ("multi-fixed", "single"): "does a partner help",
     ("multi-fixed", "single-replayed"): "does it matter that the partner reacts",
@@ -58,25 +69,29 @@ class Pages:
             rows.append((arm, *cells))
         return TableBlock(("arm", *s.about["tests"]), tuple(rows))
 
-    def spread(self, s: Results) -> TableBlock:
-        """Return a table with the spread over seeds, the number of alarms of the audit, and the cost."""
+    def spread(self, s: Results) -> list[PageBlock]:
+        """The spread over seeds, the number of alarms of the audit, and the cost, with the words that explain them."""
         rows = []
         for arm in s.arms:
             runs = [r for r in s.runs if r.arm == arm]
             paths = [r.path for r in runs]
             last = list(s.values(arm, list(s.about["tests"])[-1], s.about["gold"]).values())
-            rang = [max((v for _, v in run), default=0.0) for run in s.curve(arm, "judge/taste/rang").values()]
             say = self.facts.say
             counts = [fmean(r.data["counts"][k] for r in runs) for k in ("learner_tokens", "all_tokens", "labels")]
             rows.append((
                 arm,
                 say(stdev(last), ".3f", *paths) if len(last) > 1 else "n/a",
-                f"{say(sum(rang), '.0f', *paths)} of {say(len(rang), 'd', *paths)}" if rang else "no learned judge",
+                self.overview.warned(s, arm),
                 *(say(round(c), ",", *paths) for c in counts),
             ))  # fmt: skip
         last_test = list(s.about["tests"])[-1]
-        header = ("arm", f"spread over seeds ({last_test})", "audit rang", "learner's tokens", "all tokens", "labels")
-        return TableBlock(header, tuple(rows))
+        told = (
+            f"The spread is the standard deviation over seeds of gold in test {last_test}. The audit warns in a run "
+            "when gold falls below its best value while the judge's reward rises. Tokens are those that were sampled "
+            "in training, and labels are the comparisons that the judge learned from; both are means over seeds."
+        )
+        header = ("arm", "spread over seeds", "runs with a warning", "learner's tokens", "all tokens", "labels")
+        return [Paragraph(told), TableBlock(header, tuple(rows))]
 
     def contrast_rows(self) -> list[PageBlock]:
         """What was asked before the runs, and the answers."""
@@ -85,12 +100,10 @@ class Pages:
             at = next(s.folder for s in self.studies if s.name == c.study)
             p = "under 0.001" if c.corrected < 0.001 else say(c.corrected, ".3f", at)
             difference = self.facts.interval(c.difference, "+.3f", at)
-            rows.append((c.study, f"{c.first} minus {c.second}", difference, say(c.seeds, "d", at), p))
+            rows.append((c.study, f"{c.first} minus {c.second}", c.where, difference, say(c.seeds, "d", at), p))
         used = dict.fromkeys((c.first, c.second) for c in self.contrasts)
         asked = "; ".join(f"{_ASKED[pair]} ({pair[0]} minus {pair[1]})" for pair in used if pair in _ASKED)
-        table = TableBlock(
-            ("study", "contrast, gold with new partners", "difference", "seeds", "p after Holm"), tuple(rows)
-        )
+        table = TableBlock(("study", "contrast", "measure", "difference", "seeds", "p after Holm"), tuple(rows))
         return [Paragraph(f"The contrasts ask: {asked}."), table] if asked else [table]
 
     def sentences(self) -> list[str]:
@@ -118,6 +131,11 @@ class Pages:
         seen = dict.fromkeys(arm for s in self.studies for arm in s.arms)
         return Bullets(tuple(f"{arm}: {ARMS.get(arm, 'see the study file')}" for arm in seen))
 
+    def tested(self) -> str:
+        """The names of all tests, with what they are."""
+        names = dict.fromkeys(test for s in self.studies for test in s.about["tests"])
+        return "; ".join(f"{name} ({TESTS[name]})" if name in TESTS else name for name in names)
+
     def method(self, s: Results) -> Paragraph:
         """What is special about one study."""
         seeds = self.facts.say(len({r.seed for r in s.runs}), "d", s.folder / "study.json")
@@ -131,6 +149,12 @@ class Pages:
         return Paragraph(
             f"Study `{s.name}`: {seeds} paired seeds; every arm is tested on {games} tasks of the test split with each "
             f"line-up of partners, by the gold score of the environment.{bound}"
+        )
+
+    def judge_and_gold(self, s: Results) -> Figure:
+        return Figure(
+            self.plots.proxies(s),
+            f"{s.name}: gold and the judge's reward in training, each on its own scale. Means over seeds.",
         )
 
     # -- pages ----------------------------------------------------------------------------------------------------
@@ -151,23 +175,32 @@ class Pages:
         out: list[PageBlock] = [
             Heading("Method"),
             Paragraph(
-                "In every arm but the oracle the reward is a preference model, trained by a Bradley-Terry loss on a "
-                "limited number of comparisons by a rater with noise. The learner is never trained on gold: gold is "
-                "watched beside the judge, and it counts in the tests, which are opened once. Arms of a study have the "
-                "same budget of tokens sampled by the learner. Contrasts were written down before the runs, are paired "
-                "by seed, and are corrected by Holm's method over all studies; the seed is the unit. Intervals are 95% "
-                "by Student's distribution, and a corrected p-value under 0.05 counts."
+                f"In every arm{self.except_oracle} the reward is a preference model, trained by a Bradley-Terry loss "
+                "on a limited number of comparisons. A simulated rater makes the comparisons: it prefers the reply "
+                "with the higher gold score, and errs at random. The learner's reward never contains gold itself"
+                f"{self.except_oracle}. Gold is recorded beside the judge's reward in training, and it is the score "
+                "of the tests, which are opened once. Arms of a study have the same budget of tokens sampled by the "
+                "learner. Contrasts were written down before the runs, are paired by seed, and are corrected by "
+                "Holm's method over all studies; the seed is the unit. A contrast is significant if its corrected "
+                "p-value is under 0.05. Intervals are 95% intervals over seeds by Student's distribution; with few "
+                "seeds they are wide, and can reach beyond the range of a measure."
             ),
         ]
+        out.append(Paragraph(f"The tests are {self.tested()}."))
         settings = self.overview.settings()
         return [*out, settings] if settings.rows else out
+
+    @property
+    def except_oracle(self) -> str:
+        """The words that exclude the arm with gold as its reward, if there is one."""
+        return " but the oracle" if self.overview.has_oracle else ""
 
     def report(self) -> list[PageBlock]:
         """All blocks of the report."""
         out = [*self.question(), *self.setup(), self.arms(), *map(self.method, self.studies)]
         out += [Heading("Results"), *self.overview.gold()]
         if self.contrasts:
-            out += [Figure(self.plots.contrasts(self.contrasts), "The contrasts: means and intervals over seeds.")]
+            out += [Figure(self.plots.contrasts(self.contrasts), CONTRASTS_SHOW)]
         out += self.contrast_rows()
         if found := self.sentences():
             out.append(Bullets(tuple(found)))
@@ -176,11 +209,13 @@ class Pages:
             out += [
                 Heading(f"Study {s.name}", 3),
                 self.tests(s),
-                Figure(self.plots.tests(s), f"{s.name}: gold of every arm in every test; points are seeds."),
-                Figure(self.plots.curves(s), f"{s.name}: gold while training, mean over seeds."),
-                Figure(self.plots.curves(s, "all"), f"{s.name}: the same against the tokens of everybody."),
-                Figure(self.plots.proxies(s), f"{s.name}: gold and the judge's reward, each on its own scale."),
-                self.spread(s),
+                Figure(self.plots.tests(s), f"{s.name}: gold of every arm in every test. {TESTS_SHOW}"),
+                Figure(self.plots.curves(s), f"{s.name}: gold in training. {CURVES_SHOW}"),
+                Figure(
+                    self.plots.curves(s, "all"), f"{s.name}: the same against the tokens of all policies and judges."
+                ),
+                self.judge_and_gold(s),
+                *self.spread(s),
                 *self.tables.report(s),
             ]
         return [*out, *self.limits()]
@@ -200,7 +235,8 @@ class Pages:
             Paragraph(
                 f"{self._models()} in settings small enough that gold is exact. This shows how the method behaves, not "
                 "how large models do. Budgets are small, so that an arm that learns slowly looks like one that does "
-                "not learn."
+                "not learn. A contrast that is not significant does not show that two arms are equal: its interval "
+                "shows which differences remain possible."
             ),
             Heading("How to repeat it"),
             Paragraph("`interplay experiment` with the files of these studies, then `interplay publish`."),

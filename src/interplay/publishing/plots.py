@@ -86,8 +86,10 @@ def _tests(results: Results) -> Any:
             y = i + 0.24 * (k - (len(names) - 1) / 2)
             values = list(results.values(arm, test, results.about["gold"]).values())
             found = results.estimate(arm, test)
-            axes.scatter(values, [y] * len(values), s=9, alpha=0.4, color=colours[test], linewidths=0)
-            axes.plot([found.value], [y], "D", ms=4.5, color=colours[test], label=test if i == 0 else None)
+            axes.scatter(
+                values, [y] * len(values), s=13, color="white", edgecolors=colours[test], linewidths=0.8, zorder=3
+            )
+            axes.plot([found.value], [y], "D", ms=4.5, color=colours[test], label=test if i == 0 else None, zorder=4)
             if math.isfinite(found.low):
                 axes.plot([found.low, found.high], [y, y], color=colours[test], lw=1.5)
     for i in range(1, len(arms), 2):
@@ -100,22 +102,40 @@ def _tests(results: Results) -> Any:
     return figure
 
 
-def _mean_curve(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[float], list[float]]:
+@dataclass
+class _Curve:
+    """Means over runs, and for every point the lowest and the highest run."""
+
+    x: list[float]
+    y: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def _mean_curve(runs: Sequence[Sequence[tuple[float, float]]]) -> _Curve:
     """Return the means of x and y over runs, up to the end of the shortest run. Each point is the mean of a few steps,
     so that a curve has at most `_POINTS` points."""
     length = min(map(len, runs), default=0)
     size = max(1, math.ceil(length / _POINTS))
-    parts = [[r[n] for r in runs for n in range(at, min(at + size, length))] for at in range(0, length, size)]
-    return [fmean(x for x, _ in part) for part in parts], [fmean(y for _, y in part) for part in parts]
+    out = _Curve([], [], [], [])
+    for at in range(0, length, size):
+        parts = [run[at : min(at + size, length)] for run in runs]
+        by_run = [fmean(y for _, y in part) for part in parts]
+        out.x.append(fmean(x for part in parts for x, _ in part))
+        out.y.append(fmean(by_run))
+        out.low.append(min(by_run))
+        out.high.append(max(by_run))
+    return out
 
 
 def _curves(results: Results, budget: Budget) -> Any:
     figure, (axes,) = _figure(7.0, 3.6)
     key = f"{results.paid}/{results.about['gold']}/{results.about['role']}"
     for i, arm in enumerate(results.arms):
-        x, y = _mean_curve(list(results.curve(arm, key, budget).values()))
-        axes.plot(x, y, color=_COLOURS[i % len(_COLOURS)], lw=1.3, label=arm)
-    who = "the learner" if budget == "learner" else "everybody, judges too"
+        curve, colour = _mean_curve(list(results.curve(arm, key, budget).values())), _COLOURS[i % len(_COLOURS)]
+        axes.plot(curve.x, curve.y, color=colour, lw=1.3, label=arm)
+        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.1, linewidth=0)
+    who = "the learner" if budget == "learner" else "all policies and judges"
     axes.set_xlabel(f"tokens sampled by {who}", fontsize=9)
     of = " of the kept replies" if results.paid == "reward_kept" else ""
     axes.set_ylabel(f"{results.about['gold']}{of} in training", fontsize=9)
@@ -132,8 +152,8 @@ def _proxies(results: Results) -> Any:
     for arm, panel in zip(arms, panels, strict=False):
         lines = []
         for axes, key, colour in ((panel, "gold", _COLOURS[0]), (panel.twinx(), "proxy", _COLOURS[1])):
-            x, y = _mean_curve(list(results.curve(arm, f"judge/taste/{key}").values()))
-            lines += axes.plot(x, y, color=colour, lw=1.2)
+            curve = _mean_curve(list(results.curve(arm, f"judge/taste/{key}").values()))
+            lines += axes.plot(curve.x, curve.y, color=colour, lw=1.2)
             axes.spines[["top"]].set_visible(False)
             axes.tick_params(labelsize=7, labelcolor=colour, axis="y")
         panel.tick_params(labelsize=7, axis="x")
@@ -154,7 +174,7 @@ def _contrasts(contrasts: Sequence[Contrast]) -> Any:
         by_study.setdefault(c.study, []).append(c)
     most = max(map(len, by_study.values()))
     rows = math.ceil(len(by_study) / 2)
-    figure, panels = _figure(7.4, 0.5 + rows * (0.7 + 0.26 * most), rows, 2 if len(by_study) > 1 else 1)
+    figure, panels = _figure(7.4, 0.5 + rows * (0.9 + 0.26 * most), rows, 2 if len(by_study) > 1 else 1)
     for (study, found), panel in zip(by_study.items(), panels, strict=False):
         for i, c in enumerate(found):
             sure = c.corrected < 0.05
@@ -167,6 +187,7 @@ def _contrasts(contrasts: Sequence[Contrast]) -> Any:
         panel.set_ylim(len(found) - 0.5, -0.5)
         panel.locator_params(axis="x", nbins=5)
         panel.set_title(study, fontsize=9)
+        panel.set_xlabel(f"difference of {', '.join(dict.fromkeys(c.where for c in found))}", fontsize=8)
     for panel in panels[len(by_study) :]:
         panel.axis("off")
     return figure

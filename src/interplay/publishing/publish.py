@@ -44,6 +44,6 @@ def publish(runs: Path, to: Path) -> list[Path]:
     write_pdf(to / "slides.pdf", POST, slides, to, slides=True)
     for figure in {b.name for blocks in written.values() for b in blocks if isinstance(b, Figure)}:
         (to / f"{figure}.png").unlink()  # only the PDFs need it
-    facts.write(to / "numbers.json")
+    facts.write(to / "numbers.json", runs)
     names = ("report.md", "report.html", "report.pdf", "post.html", "slides.html", "slides.pdf", "numbers.json")
     return [to / name for name in names]

@@ -68,11 +68,17 @@ class Contrast:
     def verdict(self) -> str:
         if not self.corrected < 0.05:
             return "cannot be told from"
-        return "is better than" if self.difference.value > 0 else "is worse than"
+        better = self.difference.value < 0 if self.measure == "regret" else self.difference.value > 0
+        return "is better than" if better else "is worse than"
+
+    @property
+    def where(self) -> str:
+        """What was measured in which test, such as `gold in unseen`."""
+        return f"{self.measure} in {self.test}"
 
     @property
     def sentence(self) -> str:
-        return f"{self.first} {self.verdict} {self.second} in {self.test}"
+        return f"{self.first} {self.verdict} {self.second} ({self.where})"
 
 
 @dataclass

@@ -44,13 +44,26 @@ def _marks(folders: list[Path], facts: Facts) -> str:
     sources = [folder / "metrics.jsonl" for folder in folders]
     gap = mean([b - a for a, b in zip(first, last, strict=True)])
     return (
-        "SmolLM2 writes with a frozen copy of itself, and another model marks the consistency and creativity of its "
-        "part by a rubric, from the lowest mark, minus one, to the highest, one. There is no gold score for free text. "
-        f"The mean mark was {facts.interval(mean(first), '.3f', *sources)} in the first steps and "
-        f"{facts.interval(mean(last), '.3f', *sources)} in the last; the difference is "
+        f"{_who(folders[0], facts)} marks the consistency and creativity of the learner's part by a rubric, from minus "
+        "one (the lowest mark) to one (the highest). There is no gold score for free text. "
+        f"The mean mark was {facts.interval(mean(first), '.3f', *sources)} in the first three steps and "
+        f"{facts.interval(mean(last), '.3f', *sources)} in the last three; the difference is "
         f"{facts.interval(gap, '+.3f', *sources)} over {facts.say(len(folders), 'd', *sources)} seeds. "
-        "Each story below has the best mark of those that its run recorded in the last steps; the partner's sentences "
-        "are in brackets."
+        "Each story below has the best mark of those that its run recorded in its last steps; other stories have lower "
+        "marks. The partner's sentences are in brackets."
+    )
+
+
+def _who(folder: Path, facts: Facts) -> str:
+    """The beginning of a sentence: who writes with whom, and who marks."""
+    policies = json.loads((folder / "run.json").read_text())["recipe"]["policies"]
+    learner, partner, judge = (
+        facts.constant(str(policies[name]["base"]), str(folder / "run.json"))
+        for name in ("learner", "partner", "judge")
+    )
+    return (
+        f"The learner ({learner}) writes with a partner that is not trained ({partner}). A judge that is not trained "
+        f"({judge})"
     )
 
 

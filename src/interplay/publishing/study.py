@@ -97,6 +97,13 @@ class StudySection(Section):
                     raise ConfigError(f"a contrast names arm '{arm}'; {did_you_mean(arm, self.arms)}")
             if contrast.test not in self.tests:
                 raise ConfigError(f"a contrast names test '{contrast.test}'; {did_you_mean(contrast.test, self.tests)}")
+            needed = {"success": self.success, "regret": self.best}
+            if not self.whole and contrast.measure in needed and needed[contrast.measure] is None:
+                option = "success" if contrast.measure == "success" else "best"
+                raise ConfigError(
+                    f"a contrast measures {contrast.measure}, which is unknown because the study has no '{option}'; "
+                    f"expected '{option}' in the study, or another measure."
+                )
         for arm in self.resets:
             if arm not in self.arms:
                 raise ConfigError(f"resets names arm '{arm}'; {did_you_mean(arm, self.arms)}")

@@ -39,8 +39,11 @@ class StudyTables:
             sources = [r.path for r in runs]
             found = [[r.data["tests"][t]["lineups"][i][s.about["gold"]] for r in runs] for t, i in columns]
             rows.append((arm, *(self.facts.say(fmean(values), ".3f", *sources) for values in found)))
+        if all("start" in r.data["tests"][t]["lineups"][i] for r in s.runs for t, i in columns):
+            before = [fmean(r.data["tests"][t]["lineups"][i]["start"] for r in s.runs) for t, i in columns]
+            rows.insert(0, ("untrained", *(self.facts.say(value, ".3f", s.folder) for value in before)))
         header = ("arm", *(f"{t}: {_named(tests[t][i])}" for t, i in columns))
-        return [Paragraph("Gold by line-up, means over seeds."), TableBlock(header, tuple(rows))]
+        return [Paragraph("Gold with each line-up of partners, means over seeds."), TableBlock(header, tuple(rows))]
 
     def _over_seeds(self, values: Sequence[float], sources: Sequence[Path]) -> str:
         known = [v for v in values if not math.isnan(v)]
@@ -58,10 +61,14 @@ class StudyTables:
             cells = [self._over_seeds(list(s.values(arm, test, m).values()), sources) for m in known]
             rows.append((arm, *cells))
         told = (
-            f"In test {test}, against the learner of the start on the same tasks with the same partners: how often the "
-            "trained one is worth more (ties count half), and how likely a rater prefers it. Regret is the distance to "
-            "the most that can be had."
+            f"The trained learner in test {test}, compared with the untrained learner on the same tasks with the same "
+            "partners: how often its gold is higher (win rate; ties count half), and how likely a rater prefers it "
+            "(preference)."
         )
+        if "success" in known:
+            told += " Task success is how often the task was done."
+        if "regret" in known:
+            told += " Regret is the distance of gold to the most that can be had."
         return [Paragraph(told), TableBlock(("arm", *(MEASURES[m] for m in known)), tuple(rows))]
 
     def unsteady(self, s: Results) -> list[PageBlock]:
@@ -81,9 +88,10 @@ class StudyTables:
         if all(row[1:3] == ("n/a", "no switch") for row in rows):
             return []
         told = (
-            "Non-stationarity: how far the level of the context agents' payoffs moved during training beyond its "
-            "noise; after how many of the switches of partners the learner's gold came back to where it was; and the "
-            "median of the steps that this took."
+            "Non-stationarity. Drift is how far the level of the context agents' payoffs moved during training beyond "
+            "its noise; it also moves when the learner changes how it plays. The next columns say after how many "
+            "switches of partners the learner's gold came back to its level before the switch, and the median of the "
+            "steps that this took, without the switches after which it did not come back."
         )
         header = ("arm", "drift of partners' payoffs", "switches recovered from", "steps to recover")
         return [Paragraph(told), TableBlock(header, tuple(rows))]

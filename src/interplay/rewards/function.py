@@ -11,6 +11,7 @@ import inspect
 import math
 import traceback
 from collections.abc import Sequence
+from typing import SupportsFloat
 
 from interplay.errors import JudgeError
 from interplay.registry import imported
@@ -37,6 +38,10 @@ class FunctionScorer:
             raise JudgeError(
                 f"the judge '{self.who}' raised {type(error).__name__}: {error} ({at.filename}:{at.lineno})."
             ) from error
-        if not isinstance(value, int | float) or not math.isfinite(value):
+        try:
+            number = float(value) if isinstance(value, SupportsFloat) else math.nan  # also a number of NumPy or torch
+        except Exception:  # such as an array of several numbers
+            number = math.nan
+        if not math.isfinite(number):
             raise JudgeError(f"the judge '{self.who}' returned {value!r}; expected a finite number.")
-        return float(value)
+        return number

@@ -27,7 +27,8 @@ class Scoring(Protocol):
         ...
 
 
-_MARK = re.compile(r"<\s*/?\s*(?:question|reply|A|B)\s*>", re.IGNORECASE)
+# These patterns read what models wrote. None of them may need time that grows with the square of its length.
+_MARK = re.compile(r"<\s*(?:/\s*)?(?:question|reply|A|B)\s*>", re.IGNORECASE)
 _ALONE = re.compile(r"(?:[^:]*:)?\W*(A|B|tie)\W*", re.IGNORECASE)
 _CHOICE = re.compile(r"(?<![\w'])(?:(A|B)(?![\w'])|(?i:(?:is|answer|verdict)\W+(?:a\W+)?(tie)\b))")
 # "A" as a name at the end of a part of a sentence or before one of these words; elsewhere it may be the article.
@@ -142,7 +143,7 @@ def read_rubric(text: str, scale: Sequence[int], criteria: Sequence[str]) -> dic
     """
     out: dict[str, float] = {}
     for name in criteria:
-        found = re.findall(rf"^\W*{re.escape(name)}\W*:(.*)$", spoken(text), re.IGNORECASE | re.MULTILINE)
+        found = re.findall(rf"^[^\w\n]*{re.escape(name)}[^\w\n]*:(.*)$", spoken(text), re.IGNORECASE | re.MULTILINE)
         marks = {read_mark(one, scale) for one in found}
         if len(marks) != 1 or None in marks:
             return None

@@ -1,7 +1,8 @@
 """The client of a reward server: replies are sent in batches, and scores come back. A failure is typed, never a 0.
 
-After lost connections, time-outs, 429 and 5xx it tries again with growing pauses; other errors are raised at once. The
-server's token is read from an environment variable and sent in a header; it is never part of a message.
+After lost connections, time-outs, answers that are not whole, 429 and 5xx it tries again with growing pauses; other
+errors are raised at once. The server's token is read from an environment variable and sent in a header; it is never
+part of a message.
 """
 
 from __future__ import annotations
@@ -75,9 +76,12 @@ class RemoteScorer:
     def _read(self, body: bytes, count: int) -> list[float]:
         try:
             data: dict[str, Any] = json.loads(body)
+        except (ValueError, RecursionError):  # a server that was killed while it answered has sent a part of the answer
+            raise _Again("an answer that is not JSON") from None
+        try:
             found = [float(x) for x in data["scores"]]
             self.version = str(data["version"])
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             raise JudgeError(
                 f"the reward server {self.url} gave an answer that cannot be parsed; expected JSON with scores and "
                 "version, as interplay judge serve sends it."

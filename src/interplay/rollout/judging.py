@@ -145,7 +145,7 @@ class Judging:
             found = await self.scorers[name].scores([(s.question, s.reply) for s in every])
         except InterplayError as error:
             for subject in every:
-                _fail(subject, error)
+                _fail(name, subject, error)
             return
         for subject, value in zip(every, found, strict=True):
             subject.pay(name, value)
@@ -157,7 +157,7 @@ class Judging:
         answers: dict[int, list[float | None]] = defaultdict(list)
         for (i, _), answer in zip(asked, await answers_of(jobs), strict=True):
             if isinstance(answer, InterplayError):
-                _fail(every[i], answer)
+                _fail(name, every[i], answer)
                 continue
             answers[i].append(answer[0])
             for criterion, mark in answer[1].items():
@@ -186,7 +186,7 @@ class Judging:
         for subject in every:
             if not asked[subject.name]:
                 if subject.name in errors:  # every question about it failed
-                    _fail(subject, errors[subject.name])
+                    _fail(name, subject, errors[subject.name])
                 continue
             mine = won[subject.name]
             subject.pay(name, fmean(mine) if mine else None)
@@ -236,7 +236,7 @@ class Judging:
         matches: list[tuple[Subject, Subject]] = []
         for subject in every:
             if isinstance(baseline := baselines[subject.peers], InterplayError):
-                _fail(subject, baseline)
+                _fail(name, subject, baseline)
             else:
                 matches.append((subject, baseline))
         return matches
@@ -304,15 +304,18 @@ async def answers_of(jobs: Any) -> list[Any]:
     return results
 
 
-def _fail(subject: Subject, error: InterplayError) -> None:
-    subject.episode.error = subject.episode.error or f"{type(error).__name__}: {error}"
+def _fail(name: str, subject: Subject, error: InterplayError) -> None:
+    """Give the episode an error that names the judge of this name."""
+    subject.episode.error = subject.episode.error or f"{type(error).__name__}: judge '{name}' gave no reward: {error}"
 
 
 def _reference(subject: Subject) -> str:
-    found = subject.episode.task.data.get("reference")
+    data = subject.episode.task.data
+    row = data.get("row")
+    found = data.get("reference", row.get("reference") if isinstance(row, Mapping) else None)
     if not isinstance(found, str):
         raise ConfigError(
             f"a judge compares with the task's reference, but {subject.episode.task.env} gives no reference; expected "
-            "a text in the task's data under 'reference', or against = 'group' or POLICY@start."
+            "a text under 'reference' in the task's data or in its row, or against = 'group' or POLICY@start."
         )
     return found

@@ -56,8 +56,14 @@ class ModelScorer(Desk[Conversation, float]):
     def rank(self, question: Conversation) -> Any:
         return question[1], [m.content for m in question[0]]
 
-    def answers(self, questions: Sequence[Conversation]) -> list[float]:
-        return self.model.scores(questions)
+    def answers(self, questions: Sequence[Conversation]) -> list[float | Exception]:
+        return [score if math.isfinite(score) else self._refused(score) for score in self.model.scores(questions)]
+
+    def _refused(self, score: float) -> JudgeError:
+        return JudgeError(
+            f"the reward model gave the score {score}; expected a finite number. Its weights are broken: train it "
+            f"again, with a lower judges.{self.name}.train.lr if it learns in the run."
+        )
 
     def broken(self, error: Exception) -> JudgeError:
         return JudgeError(f"the reward model of judges.{self.name} failed: {type(error).__name__}: {error}")
@@ -103,6 +109,7 @@ class Pupil:
     tested: list[Labelled] = field(default_factory=list)  # of held-out tasks
     labels: int = 0
     good: dict[str, Any] | None = None  # the last version that passed
+    _told: bool = False  # whether it was reported that there is nothing to learn from
 
     @property
     def settings(self) -> JudgeTrainSection:
@@ -147,6 +154,12 @@ class Pupil:
         """Train and test. If this version is not good enough, go back to one that was."""
         s, out = self.settings, {f"judge/{self.name}/labels": float(self.labels)}
         if not self.seen:
+            if not self._told:
+                log.warning(
+                    "judges.%s has nothing to learn from yet, so all of its rewards are the same. %s. This warning is "
+                    "shown once; the metric judge/%s/labels counts its labels.", self.name, self._needs(), self.name,
+                )  # fmt: skip
+            self._told = True
             return out
         rows = [one.better() for one in self.seen]
         out[f"judge/{self.name}/loss"] = self.model.fit(rows, Fitting(s.epochs, s.batch, s.lr, self.seed))
@@ -172,6 +185,17 @@ class Pupil:
             self.name, 100 * found.accuracy, 100 * s.least, version, self.model.version,
         )  # fmt: skip
         return {**out, f"judge/{self.name}/rolled_back": 1.0}
+
+    def _needs(self) -> str:
+        """What must happen before it can learn."""
+        if self.labels:
+            return f"All labels are of held-out tasks; lower judges.{self.name}.train.holdout, or play more tasks"
+        if self.section.kind == "verifier":
+            return "It needs right and wrong answers to the same question; sample more of each task"
+        return (
+            "It needs different replies to the same prompt; raise algorithm.group (or candidates) or "
+            "sampling.temperature"
+        )
 
     def test(self) -> Agreement | None:
         """How well it agrees with the rater on held-out tasks."""
