@@ -215,6 +215,21 @@ def test_a_cluster_with_gpus_is_planned_on_a_machine_without_one(monkeypatch: py
     assert {name: row.gpus for name, row in found.items()} == {"the run": 1, "learner ranks": 1, "rollout workers": 0.5}
 
 
+def test_the_plan_counts_what_each_process_loads_and_no_gpu_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """References are in the process of the run alone. A vLLM server of an engine uses the GPUs of that engine. Ranks
+    that are child processes use the GPU of the run too."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    ranks = ["device=cuda", "train.shard=fsdp", "cluster.learners=2"]
+    apart = [*ranks, f"{WORKERS}2", "cluster.engines=3", "cluster.engine_gpus=1", "algorithm.kl=0.1", "matchups=[]"]
+    for kind in ("local", "vllm"):
+        rows = {row.what.split(" (")[0]: row for row in layout(resolve(parse(RECIPE, [*apart, f"engine.kind={kind}"])))}
+        assert rows.keys() == {"the run", "learner ranks", "rollout workers", "engines"}
+        assert rows["the run"].memory == 2 * rows["engines"].memory > 0
+        assert sum(row.count * row.gpus for row in rows.values() if not row.shared) == 1 + 2 + 3
+    run, children = layout(resolve(parse(RECIPE, ranks)))
+    assert run.shared and not children.shared and children.count * children.gpus == 2
+
+
 def test_with_engines_apart_a_worker_loads_no_weights() -> None:
     given = parse(RECIPE, [f"{WORKERS}1", "cluster.engines=1", "policies.player.adapter={rank=2}"])
     worker = RolloutWorker(given.model_dump(), engines=[object()])

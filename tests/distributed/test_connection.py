@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import socket
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -55,7 +57,41 @@ def test_a_cluster_that_does_not_answer_or_wants_another_token_is_a_sentence(
             raise error
 
     monkeypatch.setattr(connection, "package", Silent)
-    with pytest.raises(
-        ConfigError, match=r"no Ray cluster answers there \((no answer|the token is wrong)\).*RAY_AUTH_MODE"
-    ):
-        connection.connect(ClusterSection(address="host:6379"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(
+            ConfigError, match=r"no Ray cluster answers there \((no answer|the token is wrong)\).*RAY_AUTH_MODE"
+        ):
+            connection.connect(ClusterSection(address=address))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nonsense", "host:port", "[::1]:1"])
+def test_an_address_at_which_nobody_listens_is_a_sentence_before_ray_is_asked(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Ray would try to reach it for many minutes."""
+
+    class Unasked(Taking):
+        def init(self, **given: Any) -> None:
+            raise AssertionError
+
+    monkeypatch.setattr(connection, "package", Unasked)
+    with pytest.raises(ConfigError, match=r"no Ray cluster answers there \(.+\); expected 'local', 'auto'"):
+        connection.connect(ClusterSection(address=address))
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_processes_without_room_are_refused_on_an_own_cluster_and_awaited_on_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, started: bool
+) -> None:
+    ray = SimpleNamespace(cluster_resources=lambda: {"CPU": 8.0, "GPU": 1.0})
+    monkeypatch.setattr(connection, "_started_here", started)
+    connection.check_room(ray, "2 ranks (cluster.learners)", CPU=8, GPU=1)
+    assert not caplog.text
+    said = r"2 ranks \(cluster.learners\) need 2 GPUs, and .* 1 GPUs"
+    if started:
+        with pytest.raises(ConfigError, match=said):
+            connection.check_room(ray, "2 ranks (cluster.learners)", CPU=8, GPU=2)
+    else:
+        connection.check_room(ray, "2 ranks (cluster.learners)", CPU=8, GPU=2)
+        assert re.search(said, caplog.text) and "waits for more machines" in caplog.text

@@ -21,7 +21,7 @@ from interplay.distributed.cluster import RolloutFleet
 from interplay.distributed.crew import Crew
 from interplay.engines import vllm
 from interplay.engines.local import LocalEngine
-from interplay.errors import GuardError
+from interplay.errors import ConfigError, GuardError
 from interplay.rollout.judging import JudgedGroup
 from interplay.rollout.records import read
 from interplay.types import Episode
@@ -39,8 +39,14 @@ class ActorDied(Exception):
     pass
 
 
+class OutOfMemory(Exception):
+    pass
+
+
 class Handle:
     """An actor. A dead one fails every call, and one that hangs answers none until it is dead."""
+
+    error: type[Exception] = ActorDied
 
     def __init__(self, made: Any, starts_in: float) -> None:
         self.made, self.dead, self.hangs = made, False, False
@@ -53,19 +59,20 @@ class Handle:
         while (self.hangs or time.monotonic() < self.begins) and not self.dead:
             await asyncio.sleep(0.01)
         if self.dead:
-            raise ActorDied("killed")
+            raise self.error("killed")
         if name == "work":
             given = copy.deepcopy(given)  # as Ray sends copies
         found = await getattr(self.made, name)(*given)
         if self.dead:
-            raise ActorDied("killed during a call")
+            raise self.error("killed during a call")
         return found
 
 
 class FakeRay:
     exceptions = SimpleNamespace(
-        RayActorError=ActorDied, RayTaskError=KeyError, ObjectStoreFullError=MemoryError, OutOfDiskError=OSError
-    )
+        RayActorError=ActorDied, OutOfMemoryError=OutOfMemory, ObjectLostError=ReferenceError, RayTaskError=KeyError,
+        ObjectStoreFullError=MemoryError, OutOfDiskError=OSError,
+    )  # fmt: skip
 
     starts_in = 0.0  # seconds until a new actor gives its first answer
 
@@ -75,6 +82,9 @@ class FakeRay:
 
     def put(self, what: Any) -> Any:
         return copy.deepcopy(what)  # as Ray's object store holds what it was given at that moment
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 64.0}
 
     def kill(self, handle: Handle) -> None:
         handle.dead = True
@@ -94,11 +104,16 @@ def play(folder: Path, fleet: type[AnyFleet], *overrides: str) -> AnyFleet:
     return made
 
 
-@pytest.mark.parametrize(("engines", "workers"), [(0, 0), (1, 0), (2, 0), (2, 1)])
+@pytest.mark.parametrize(
+    ("engines", "workers", "error"),
+    [(0, 0, ActorDied), (1, 0, ActorDied), (2, 0, OutOfMemory), (2, 1, ActorDied), (0, 1, OutOfMemory)],
+)
 def test_lost_engines_and_workers_are_replaced_and_no_episode_is_lost(
-    tmp_path: Path, engines: int, workers: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engines: int, workers: int, error: type[Exception]
 ) -> None:
-    """They are lost when they have got the weights of the second step."""
+    """They are lost when they have got the weights of the second step. Ray has an error of its own for a process that
+    it ends because the machine is short of memory."""
+    monkeypatch.setattr(Handle, "error", error)
 
     class Losing(Watched):
         async def sync(self) -> None:
@@ -315,6 +330,23 @@ def test_an_actor_that_is_always_lost_ends_the_run_with_a_sentence(tmp_path: Pat
     with pytest.raises(Exception, match=r"rollout worker 0 was lost 2 times \(cluster.restarts\)"):
         asyncio.run(tried())
     trainer.close()
+
+
+def test_a_recipe_that_an_actor_refuses_ends_the_run_at_once(ray: FakeRay) -> None:
+    """Ray says so in the text of its error."""
+    said = "The actor died because of an error raised in its creation task, at 10.0.0.1\n  File x\n"
+
+    async def ask(actor: Any) -> None:
+        raise ActorDied(
+            f"{said}interplay.errors.ConfigError: engine.kind is 'vllm', and 'python' has no vLLM; do this."
+        )
+
+    async def welcome(index: int) -> None:
+        raise AssertionError("it was replaced")
+
+    crew = Crew(ray, "engine", 1, lambda: Handle(None, 0.0), welcome)
+    with pytest.raises(ConfigError, match=r"^engine.kind is 'vllm', and 'python' has no vLLM; do this\.$"):
+        asyncio.run(crew.do(0, ask, restarts=3))
 
 
 def test_a_new_actor_is_asked_nothing_before_it_was_welcomed(ray: FakeRay) -> None:

@@ -317,6 +317,14 @@ def test_a_server_without_the_endpoints_is_refused_with_what_is_missing() -> Non
         VllmEngine(fake.url, 100, Timeouts())
 
 
+def test_a_server_that_answers_something_else_is_refused_with_a_sentence() -> None:
+    with (
+        fake_vllm(context="rubbish") as fake,
+        pytest.raises(EngineError, match=r"not as vLLM does; expected vLLM 0\.25 or later"),
+    ):
+        VllmEngine(fake.url, 100, Timeouts())
+
+
 def test_a_server_is_started_with_logprobs_of_what_is_drawn_and_room_for_two_versions_of_each_adapter() -> None:
     section = EngineSection(kind="vllm", context=512, tensor_parallel=2, options=["--enforce-eager"])
     said = " ".join(arguments(section, "bfloat16", [4, 20], cpu=False))

@@ -12,7 +12,7 @@ import torch
 from runs import example
 
 from interplay.algorithms.algorithm import CriticSettings
-from interplay.config import TrainSection, parse
+from interplay.config import AdapterSection, TrainSection, parse
 from interplay.engines.local import LocalEngine, room
 from interplay.engines.local.engine import _gpu_cache_tokens
 from interplay.errors import ConfigError, ResourceError
@@ -148,7 +148,7 @@ ONE: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "playe
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
     """A GPU with `total` bytes, as far as the estimate sees it."""
     monkeypatch.setattr(memory, "wanted_device", lambda recipe: "cuda")
-    monkeypatch.setattr(memory, "_available", lambda device: total)
+    monkeypatch.setattr(memory, "available_bytes", lambda device: total)
 
 
 def test_weights_that_ranks_keep_gathered_are_counted_whole_on_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,8 +167,46 @@ def test_weights_that_ranks_keep_gathered_are_counted_whole_on_every_gpu(monkeyp
     base = {"policies": {"player": {"base": "tiny", "adapter": {"rank": 2}}}, "seats": "player"}
     sharded = ("train.shard=fsdp", "cluster.learners=4", "dtype=bfloat16")
     apart, kept = (memory.estimate(plan(*sharded, f"train.gather={g}", **base)).parts for g in ("layer", "step"))
-    assert apart["shards"] == -(-whole // 4) and "gathered weights" not in apart
+    assert apart["shards"] == -(-whole // 4) and apart["gathered weights"] == 0
     assert kept["shards"] == 0 and kept["gathered weights"] == whole, "a frozen base that is kept is not sharded"
+
+
+def test_ranks_on_gpus_of_their_own_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adapters are whole on every rank. Ray gives ranks other GPUs than that of the run, if there are several. Ranks
+    that are child processes use it too."""
+    on_a_gpu(monkeypatch, 1 << 30)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    shape = memory.shape_of("tiny", 0, torch.bfloat16)
+    ranks = ("train.shard=fsdp", "cluster.learners=4", "dtype=bfloat16")
+    on_ray = (*ranks, "cluster.rollout_workers=1", "cluster.worker_gpus=1")
+    apart, together = (memory.estimate(plan(*how, **ONE)) for how in (on_ray, ranks))
+    assert {k: n for k, n in apart.parts.items() if n} == {"weights": 2 * shape.count} and not together.rank
+    assert sum(together.parts.values()) == sum(apart.parts.values()) + sum(apart.rank.values())
+    assert apart.rank["optimiser"] == 2 * shape.count and apart.rank["gradients"] == -(-6 * shape.count // 4)
+    base = {"policies": {"player": {"base": "tiny", "adapter": {"rank": 2}}}, "seats": "player"}
+    adapter = sum(shape.adapter(AdapterSection(rank=2)))
+    found = memory.estimate(plan(*on_ray, **base)).rank
+    assert (found["optimiser"], found["adapters"], found["gradients"]) == (8 * adapter, 4 * adapter, 4 * adapter)
+
+
+def test_a_model_that_is_larger_than_a_gpu_may_train_on_ranks_and_a_rank_that_is_too_large_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a vLLM server, the process of the run has its copy of the weights in host memory."""
+    on_a_gpu(monkeypatch, 1 << 40)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    large = replace(memory.shape_of("tiny", 0, torch.bfloat16), tensors=(10**9,))
+    monkeypatch.setattr(memory, "_shape", lambda *_: large)
+    ranks, weights = ("train.shard=fsdp", "dtype=bfloat16", "train.micro_batch_tokens=256"), 2 * 10**9
+    served = plan(*ranks, "cluster.learners=64", "engine.kind=vllm", **ONE)
+    found = memory.estimate(served)
+    assert found.parts["weights"] == 0 and found.needed < weights
+    on_a_gpu(monkeypatch, weights - 1)
+    memory.estimate(served).refuse(served)
+    on_ray = plan(*ranks, "cluster.rollout_workers=1", "cluster.worker_gpus=1", **ONE)
+    on_a_gpu(monkeypatch, weights + 1)
+    with pytest.raises(ConfigError, match=r"each rank of the learner needs about .*expected more cluster\.learners"):
+        memory.estimate(on_ray).refuse(on_ray)
 
 
 def test_a_run_may_take_its_share_of_the_memory_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,10 +304,10 @@ def test_on_a_gpu_the_cache_is_a_share_of_what_is_left(monkeypatch: pytest.Monke
     """Or as much as could ever be used; logits are computed in pieces."""
     one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}
     monkeypatch.setattr(memory, "wanted_device", lambda recipe: "cuda")
-    monkeypatch.setattr(memory, "_available", lambda device: 1 << 28)
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 1 << 28)
     small = memory.estimate(plan(**one))
     assert small.cache == pytest.approx((small.available - small.parts["weights"]) / 4, rel=0.01)
-    monkeypatch.setattr(memory, "_available", lambda device: 1 << 50)
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 1 << 50)
     assert memory.estimate(plan(**one)).cache < 1 << 40
     wide = memory.estimate(plan("train.micro_batch_tokens=10000000", **one))
     assert wide.parts["logits"] == 6 * (1 << 29), "fp32 and a bf16 gradient"
@@ -367,10 +405,10 @@ def test_what_cannot_fit_is_refused_with_what_to_lower() -> None:
 def test_where_nothing_fits_the_refusal_says_what_to_train_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     slim = ("train.recompute=true", "train.optimizer=adamw_8bit", "train.micro_batch_tokens=256")
     least = memory.estimate(plan(*slim)).needed
-    monkeypatch.setattr(memory, "_available", lambda device: least - 1)
+    monkeypatch.setattr(memory, "available_bytes", lambda device: least - 1)
     with pytest.raises(ConfigError, match=r"train adapters \(policies\.NAME\.adapter\)"):
         memory.estimate(plan()).refuse(plan())
-    monkeypatch.setattr(memory, "_available", lambda device: least)
+    monkeypatch.setattr(memory, "available_bytes", lambda device: least)
     with pytest.raises(ConfigError, match="it would fit with " + " ".join(slim)):
         memory.estimate(plan()).refuse(plan())
 

@@ -24,6 +24,9 @@ class FakeRanks:
         self.broken: Answers | Exception | None = None
         self.closed = False
 
+    def begin(self) -> None:
+        pass
+
     def send(self, rank: int, method: str, arguments: tuple[Any, ...]) -> None:
         pass
 
@@ -40,7 +43,10 @@ class FakeRanks:
 def group_of(ranks: FakeRanks) -> RankGroup:
     setup = RankSetup(0, 2, "", "", "cpu", "float32", 0, timeout=5.0, keep=False, policies={})
     start: Callable[[RankSetup, Path], FakeRanks] = lambda setup, scratch: ranks  # noqa: E731
-    return RankGroup(setup, start)
+    group = RankGroup(setup, start)
+    group.begin()
+    group.wait()
+    return group
 
 
 SILENT = r"rank 1 of the learner gave no answer within 5 s .cluster.learner_timeout.*newest checkpoint"

@@ -6,8 +6,9 @@ import asyncio
 import io
 import json
 import os
+import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -103,16 +104,37 @@ def test_a_sharded_run_is_exported_as_a_folder_that_transformers_loads(tmp_path:
     assert [float(before[place]) for place in places] != pytest.approx(expected, abs=1e-3)  # it has learned
 
 
-class Killing(Session):
-    """A session that kills a rank of its learner after the second step, once."""
+class Sending(Session):
+    """A session that sends signals once, in the middle of the third step: `numbers` are sent to the second rank, and
+    with `everybody` to the other rank and to the process of the run too."""
 
-    kills = 0
+    numbers: tuple[signal.Signals, ...] = ()
+    everybody = False
+    sent = 0
 
     def _stepped(self, step: int, metrics: Mapping[str, float]) -> None:
         super()._stepped(step, metrics)
-        if step == 2 and not self.kills:
-            self.kills += 1
-            os.kill(group_of(self.trainer).pids[1], signal.SIGKILL)
+        if step != 2 or self.sent:
+            return
+        group = group_of(self.trainer)
+        ranks, receive = group._processes, group._processes.receive
+
+        def signalled(waiting: Collection[int], seconds: float) -> Any:
+            """Called when both ranks have been sent the step."""
+            ranks.receive = receive
+            assert not receive(waiting, 0.0)  # none of them has answered yet
+            self.sent += 1
+            for pid in (*group.pids, os.getpid()) if self.everybody else group.pids[1:]:
+                for number in self.numbers:
+                    os.kill(pid, number)
+            return receive(waiting, seconds)
+
+        def ask(method: str, *arguments: Any) -> Any:
+            if method == "step" and not self.sent:
+                ranks.receive = signalled
+            return asked(method, *arguments)
+
+        asked, group.ask = group.ask, ask
 
 
 def group_of(trainer: Trainer) -> Any:
@@ -122,17 +144,25 @@ def group_of(trainer: Trainer) -> Any:
 
 
 @pytest.mark.slow
-def test_a_killed_rank_costs_a_restart_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """All ranks start again from the newest checkpoint, and the run ends with the same weights as an undisturbed
-    one."""
-    train(tmp_path / "whole", RECIPE, *TWO)
-    session = Killing(Console(file=io.StringIO()), resolve(parse(RECIPE, TWO)), tmp_path / "killed")
-    assert session.run() and session.kills == 1
-    assert caplog.text.count("of the learner has ended (killed by signal 9). All 2 ranks") == 1
-    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+def test_signals_to_a_whole_run_end_it_with_a_checkpoint_and_a_killed_rank_costs_a_restart_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SIGTERM and SIGUSR1 reach all processes of a job. The ranks finish the step, and the run ends with a checkpoint
+    of it. If a rank is killed, all ranks start again from the newest checkpoint, and the weights are the same."""
+    ended = Sending(Console(file=io.StringIO()), resolve(parse(RECIPE, (*TWO, "train.steps=4"))), tmp_path / "ended")
+    ended.numbers, ended.everybody = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1), True
+    assert not ended.run() and ended.sent == 1
+    assert [row["step"] for row in rows(tmp_path / "ended")] == [1, 2, 3] and ended.trainer.saved_step == 3
+    assert "goes on from its newest checkpoint" not in caplog.text
+    killed = Sending(Console(file=io.StringIO()), resolve(parse(RECIPE, TWO)), tmp_path / "killed")
+    killed.numbers = (signal.SIGKILL,)
+    assert killed.run() and killed.sent == 1
+    told = r"(has ended \(killed by signal 9\)|lost contact with the others \(.*\))\. All 2 ranks.*\(1 of 3\)"
+    assert len(re.findall(told, caplog.text)) == caplog.text.count("goes on from its newest checkpoint") == 1
+    assert rows(tmp_path / "killed") == rows(tmp_path / "ended")
     times = [json.loads(line)["time"] for line in (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()]
     assert max(b - a for a, b in pairwise(times)) < 60.0  # seconds in which the ranks must have started again
-    whole = weights(tmp_path / "whole", 3)
+    whole = weights(tmp_path / "ended", 3)
     assert all(torch.equal(whole[name], found) for name, found in weights(tmp_path / "killed", 3).items())
 
 

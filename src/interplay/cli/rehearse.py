@@ -37,7 +37,7 @@ class Rehearsal:
         return self.imitation + self.steps * self.step + self.measuring
 
     def __str__(self) -> str:
-        from interplay.training.memory import size_text
+        from interplay.training.machine import size_text
 
         return (
             f"takes about {time_text(self.seconds)} here (imitation {time_text(self.imitation)}, "
@@ -63,7 +63,7 @@ def rehearse(path: str, overrides: Sequence[str]) -> Rehearsal:
 
     quiet_libraries()
     from interplay.cli.session import Session
-    from interplay.training.memory import peak_bytes
+    from interplay.training.machine import peak_bytes
 
     whole = load(path, overrides)
     short = load(path, [*overrides, *_shorter(whole)])

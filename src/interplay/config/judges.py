@@ -192,20 +192,24 @@ class JudgeSection(Section):
                 "run, base:MODEL or a folder. (A judge that answers in words is a policy: train it with its own "
                 "recipe.)"
             )
-        if self.audit is not None and self.audit.checks:
-            if gold:
-                raise ConfigError(
-                    f"a judge played by '{who}' has audit.checks, but a program has no biases to check; expected no "
-                    "checks."
-                )
-            if "position" in self.audit.checks and kind != "pairwise":
-                raise ConfigError(
-                    f"a judge of kind '{kind}' has the check 'position', but only a pairwise judge sees replies in an "
-                    "order; expected other checks."
-                )
         for name in [t.labels for t in [self.train] if t] + [a.gold for a in [self.audit] if a and a.gold]:
             if not name.startswith(GOLD):
                 raise ConfigError(f"a judge's labels or gold is '{name}'; expected gold:NAME.")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_audited(self) -> JudgeSection:
+        checks = self.audit.checks if self.audit is not None else ()
+        if checks and self.who.startswith(GOLD):
+            raise ConfigError(
+                f"a judge played by '{self.who}' has audit.checks, but a program has no biases to check; expected no "
+                "checks."
+            )
+        if "position" in checks and self.kind != "pairwise":
+            raise ConfigError(
+                f"a judge of kind '{self.kind}' has the check 'position', but only a pairwise judge sees replies in an "
+                "order; expected other checks."
+            )
         return self
 
     @property

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from interplay.distributed.busy import BusyTime
-from interplay.distributed.connection import connect, stored
+from interplay.distributed.connection import check_room, connect, stored
 from interplay.distributed.crew import Crew
 from interplay.distributed.engine_actor import EngineActor
 from interplay.distributed.holder import NewWeights
@@ -40,6 +40,13 @@ class RolloutFleet:
     def __init__(self, state: RunState) -> None:
         self.state, self.section = state, state.plan.recipe.cluster
         self.ray = connect(self.section)
+        count, engines = self.section.rollout_workers, self.section.engines
+        check_room(
+            self.ray,
+            f"{count} rollout workers and {engines} engines (cluster.rollout_workers, cluster.engines)",
+            CPU=count * self.section.worker_cpus + engines,
+            GPU=count * self.section.worker_gpus + engines * self.section.engine_gpus,
+        )
         self.staleness = state.plan.recipe.stream.max_staleness
         self._weights: Any = None  # the newest weights, in Ray's object store
         self._seated: dict[tuple[str, int], frozenset[Snapshot]] = {}  # the snapshots that each actor has loaded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from typing import Any
 from interplay.config import ClusterSection
 from interplay.errors import ConfigError, ResourceError
 
+log = logging.getLogger("interplay")
+_REACH = 10.0  # seconds in which a cluster must accept a connection
 _started_here = False  # whether this process has started the cluster that it is connected to
 
 
@@ -56,13 +59,24 @@ def _connect(ray: Any, section: ClusterSection, models: int) -> None:
     # Raised if the cluster wants a token that is not that of this machine; older versions of Ray know no tokens.
     refused = getattr(ray.exceptions, "AuthenticationError", ConnectionError)
     try:
+        _reach(section.address)
         ray.init(address=section.address, **quiet)
-    except (ConnectionError, refused) as error:
+    except (OSError, refused) as error:
         raise ConfigError(
             f"cluster.address is '{section.address}', but no Ray cluster answers there ({first_line(error)}); expected "
             "'local', 'auto' on a node of a cluster, HOST:PORT or ray://HOST:10001. A cluster that wants a token "
             "answers at HOST:PORT only if this machine has the token (RAY_AUTH_TOKEN) and RAY_AUTH_MODE=token is set."
         ) from None
+
+
+def _reach(address: str) -> None:
+    """Raise if nobody listens at HOST:PORT. Ray itself would try for many minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConnectionError("it is not HOST:PORT")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH).close()
 
 
 @contextmanager
@@ -96,6 +110,20 @@ def _gpus_of_others() -> Iterator[None]:
             os.environ[name] = before
 
 
+def check_room(ray: Any, what: str, **needed: float) -> None:
+    """Refuse processes for which a cluster that this process has started has no room. Other clusters can grow, so there
+    a warning says what the run waits for. `what` names the processes and the options that ask for them."""
+    there = ray.cluster_resources()
+    short = {kind: count for kind, count in needed.items() if count > there.get(kind, 0)}
+    if not short:
+        return
+    wanted = ", ".join(f"{count:g} {kind}s" for kind, count in short.items())
+    has = ", ".join(f"{there.get(kind, 0):g} {kind}s" for kind in short)
+    if _started_here:
+        raise ConfigError(f"{what} need {wanted}, and Ray was given {has} of this machine; expected fewer of them.")
+    log.warning("%s need %s, and the cluster has %s now. The run waits for more machines.", what, wanted, has)
+
+
 def disconnect() -> None:
     """End the cluster if this process has started it."""
     global _started_here
@@ -113,6 +141,19 @@ def stored(ray: Any, what: str, value: object) -> Any:
             f"{what} do not fit into Ray's object store ({first_line(error)}); expected a larger one "
             "(ray start --object-store-memory), or room on the disk to which Ray moves objects."
         ) from None
+
+
+def losses(ray: Any) -> tuple[type[Exception], ...]:
+    """The errors of a call to an actor that has ended: it was killed, also by Ray because its machine was short of
+    memory, or its machine was lost, perhaps with an answer that nobody had read."""
+    found = ray.exceptions
+    return found.RayActorError, found.OutOfMemoryError, found.ObjectLostError
+
+
+def refusal(error: Exception) -> ConfigError | None:
+    """The error of a recipe that an actor has refused when it was made. Ray passes it on as text."""
+    _, found, said = first_line(error).partition(f"{ConfigError.__module__}.{ConfigError.__name__}: ")
+    return ConfigError(said) if found else None
 
 
 def first_line(error: Exception) -> str:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from interplay.distributed.connection import first_line
+from interplay.distributed.connection import first_line, losses, refusal
 from interplay.errors import EngineError
 
 log = logging.getLogger("interplay")
@@ -25,7 +25,7 @@ class Crew:
         self.lost = 0  # actors that were replaced
         self.actors = [start() for _ in range(count)]
         self._repairing: dict[int, asyncio.Lock] = {}
-        self._lost = (ray.exceptions.RayActorError, TimeoutError)
+        self._lost: tuple[type[Exception], ...] = (*losses(ray), TimeoutError)
 
     async def do(self, index: int, work: Callable[[Any], Awaitable[T]], restarts: int) -> T:
         """Do `work` with an actor. If the actor is lost, start a new one and do the work again, at most `restarts`
@@ -37,6 +37,8 @@ class Crew:
             try:
                 return await work(actor)
             except self._lost as error:
+                if refused := refusal(error):
+                    raise refused from None  # another one would be refused too
                 if not left:
                     raise EngineError(
                         f"{self.what} {index} was lost {restarts + 1} times (cluster.restarts): "

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from interplay.config import parse
-from interplay.distributed.connection import first_line, package
+from interplay.distributed.connection import first_line, losses, package
 from interplay.distributed.holder import NewWeights, PolicyHolder
 from interplay.engines.census import census
 from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request
@@ -110,15 +110,15 @@ class ActorEngine:
         return await census().elsewhere(self._answer(key, ask))
 
     async def _answer(self, key: tuple[object, ...], ask: Callable[[Any], Awaitable[Any]]) -> Any:
-        errors, actors = package().exceptions, self._others.actors
+        ray, actors = package(), self._others.actors
         first = seed_of("engine", key)
         last = ""
         for at in range(len(actors)):
             try:
                 return await ask(actors[(first + at) % len(actors)])
-            except errors.RayActorError as error:
+            except losses(ray) as error:
                 last = first_line(error)
-            except errors.RayTaskError as error:
+            except ray.exceptions.RayTaskError as error:
                 raise error.cause from None
         raise EngineLost(f"none of the {len(actors)} engines (cluster.engines) answers: {last}")
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from interplay.distributed.connection import connect, first_line, package, stored
+from interplay.distributed.connection import check_room, connect, first_line, package, stored
 from interplay.distributed.layout import trained_models
 from interplay.errors import ConfigError, LearnerLost
 from interplay.seats import RunPlan
@@ -55,27 +55,26 @@ class RankActors:
     """The ranks of one model, as `RankGroup` calls them. Every wait has the limit of the setup."""
 
     def __init__(self, ray: Any, setup: RankSetup, scratch: Path) -> None:
-        self.ray, self._timeout = ray, setup.timeout
-        self._actors: list[Any] = []
+        self.ray, self._setup, self._scratch, self._timeout = ray, setup, scratch, setup.timeout
+        self.pids: list[int] = []
         self._answers: dict[int, Any] = {}
         self._sent: tuple[Any, Any] = (None, None)
-        each = {"CPU": 1.0, **({"GPU": 1.0} if setup.device == "cuda" else {})}
-        self._room = ray.util.placement_group([each] * setup.size, strategy="PACK")
-        try:
-            if not self._room.wait(setup.timeout):
-                raise ConfigError(
-                    f"the cluster had no room for {setup.size} learner ranks with {each} each within "
-                    f"{setup.timeout:g} s (cluster.learner_timeout); expected fewer cluster.learners, or more machines."
-                )
-            for rank in range(setup.size):
-                self._actors.append(self._start(rank, each))
-            self.pids = self._get([actor.pid.remote(str(scratch)) for actor in self._actors])
-            meeting = self._get(self._actors[0].meeting.remote())
-        except BaseException:
-            self.close()
-            raise
-        for rank in range(setup.size):
-            self.send(rank, "begin", (replace(setup, rank=rank, meeting=meeting),))
+        self._each: dict[str, float] = {"CPU": 1.0, **({"GPU": 1.0} if setup.device == "cuda" else {})}
+        what = f"{setup.size} ranks of a learner (cluster.learners)"
+        check_room(ray, what, **{kind: setup.size * count for kind, count in self._each.items()})
+        self._room = ray.util.placement_group([self._each] * setup.size, strategy="PACK")
+        self._actors = [self._start(rank, self._each) for rank in range(setup.size)]  # each starts when it has a place
+
+    def begin(self) -> None:
+        if not self._room.wait(self._timeout):
+            raise ConfigError(
+                f"the cluster had no room for {self._setup.size} learner ranks with {self._each} each within "
+                f"{self._timeout:g} s (cluster.learner_timeout); expected fewer cluster.learners, or more machines."
+            )
+        self.pids = self._get([actor.pid.remote(str(self._scratch)) for actor in self._actors])
+        meeting = self._get(self._actors[0].meeting.remote())
+        for rank in range(self._setup.size):
+            self.send(rank, "begin", (replace(self._setup, rank=rank, meeting=meeting),))
 
     def _start(self, rank: int, each: Mapping[str, float]) -> Any:
         placed = self.ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
@@ -120,5 +119,6 @@ class RankActors:
 
 
 def ranks_on(plan: RunPlan) -> StartRanks:
-    """Start the ranks of each trained model on the cluster of the recipe."""
-    return lambda setup, scratch: RankActors(connect(plan.recipe.cluster, trained_models(plan)), setup, scratch)
+    """Connect to the cluster of the recipe. What is returned starts the ranks of a trained model there."""
+    ray = connect(plan.recipe.cluster, trained_models(plan))
+    return lambda setup, scratch: RankActors(ray, setup, scratch)

@@ -98,12 +98,18 @@ class ServedEngine(ABC):
 
     async def _look(self) -> tuple[str, int, frozenset[str]]:
         """Return the name of the base model, its longest sequence, and the endpoints of this version of the server."""
-        models = (await self._wire.get("/v1/models", SHORT))["data"]
-        paths = frozenset((await self._wire.get("/openapi.json", SHORT))["paths"])
+        models, offered = [await self._wire.get(path, SHORT) for path in ("/v1/models", "/openapi.json")]
+        try:
+            name, longest, paths = models["data"][0]["id"], int(models["data"][0]["max_model_len"]), offered["paths"]
+        except (TypeError, KeyError, IndexError, ValueError):
+            raise EngineError(
+                f"the server at {self.url} answers /v1/models and /openapi.json, but not as {self.title} does; "
+                f"{self._expected()}"
+            ) from None
         missing = [path for path in self._needed() if path not in paths]
         if missing:
             raise EngineError(f"the server at {self.url} does not offer {', '.join(missing)}; {self._expected()}")
-        return models[0]["id"], int(models[0]["max_model_len"]), paths
+        return name, longest, frozenset(paths)
 
     # -- what differs between servers -----------------------------------------------------------------------------
 

@@ -94,6 +94,10 @@ class Briefs:
         plots = self.pages.plots
         return [[Heading(f"Every test: {s.name}"), Figure(plots.tests(s), TESTS_SHOW)] for s in self.pages.studies]
 
+    def _judges(self) -> list[list[PageBlock]]:
+        pages = self.pages
+        return [[Heading(f"Judge and gold: {s.name}"), pages.judge_and_gold(s)] for s in pages.studies]
+
     def slides(self) -> list[list[PageBlock]]:
         pages = self.pages
         first = pages.studies[0]
@@ -121,7 +125,7 @@ class Briefs:
             *self._every_test(),
             *_told("Wins, preferences and task success", pages.overview.measures()),
             *_told("Non-stationarity", pages.overview.steadiness()),
-            *([Heading(f"Judge and gold: {s.name}"), pages.judge_and_gold(s)] for s in pages.studies),
+            *self._judges(),
             *_told("Judge and gold: how often the audit warned", pages.overview.audits()),
             [
                 Heading("What it means for post-training and multi-agent systems in a company such as IBM"),

@@ -17,6 +17,13 @@ T = TypeVar("T")
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 
 
+def ignore_signals() -> None:
+    """Ignore these signals, in a process that belongs to a run. A terminal, `timeout` and Slurm send them to all
+    processes of a job. The run's own process decides what to do, and needs the others to write a checkpoint."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 class Interrupted(Exception):
     """A signal ended work whose partial results are not kept."""
 

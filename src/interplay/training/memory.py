@@ -8,10 +8,8 @@ features of pictures and sounds, which a model that sees or hears keeps up to a 
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,9 @@ from interplay.models.senses import KEPT_BYTES
 from interplay.rollout.in_flight import cache_room
 from interplay.seats import FromLeague, RunPlan, Snapshot
 from interplay.training.logits import CPU_LOGITS, GPU_LOGITS
+from interplay.training.machine import GiB, available_bytes, size_text
 from interplay.training.model_shape import ModelShape, shape_of
 
-GiB = 1 << 30
 _FP32 = 4
 _SMALL = 4096  # an 8-bit optimiser keeps fp32 moments for tensors smaller than this
 _BLOCK = 256  # numbers per scale in an 8-bit optimiser
@@ -40,7 +38,8 @@ _LEAST = 256  # tokens in the smallest micro-batch that is worth suggesting
 class MemoryEstimate:
     """The needed bytes by purpose, and the memory of the device that the run may take. `features` is the most for kept
     pictures and sounds, and on a GPU for their encoder. `why` says why the cache has its size. `available` is None if
-    this machine has no such device; the cache, which takes a share of it, is then 0."""
+    this machine has no such device; the cache, which takes a share of it, is then 0. `rank` is what each rank of a
+    sharded learner needs, if ranks have GPUs of their own; else it is a part of `parts`."""
 
     parts: dict[str, int]
     cache: int
@@ -48,6 +47,7 @@ class MemoryEstimate:
     available: int | None
     features: int = 0
     why: str = ""
+    rank: dict[str, int] = field(default_factory=dict)
 
     @property
     def needed(self) -> int:
@@ -64,21 +64,27 @@ class MemoryEstimate:
             "key-value cache up to" if self.device == "cpu" else "key-value cache": self.cache,
             "pictures and sounds up to": self.features,
         }
-        listed = ", ".join(f"{name} {size_text(n)}" for name, n in parts.items() if n)
+        ranks = f"; each rank of the learner needs {_listed(self.rank)} of a GPU of its own" if self.rank else ""
         if self.available is None:
-            return f"needs about {size_text(self.total)} of a GPU's memory, and more for its key-value cache ({listed})"
-        needs = f"needs about {size_text(self.total)} of {size_text(self.available)} of {_place(self.device)}"
-        return f"{needs} ({listed})" + (f"; the cache is {self.why}" if self.why else "")
+            needs = f"needs about {size_text(self.total)} of a GPU's memory, and more for its key-value cache"
+        else:
+            needs = f"needs about {size_text(self.total)} of {size_text(self.available)} of {_place(self.device)}"
+        return f"{needs} ({_names(parts)})" + (f"; the cache is {self.why}" if self.why else "") + ranks
 
     def refuse(self, plan: RunPlan) -> None:
         """Raise if the run cannot fit into memory. The error names values that would fit."""
         if self.available is None:
             device_of(plan.recipe)  # raises, and says which device is missing
         elif self.needed > self.available:
-            listed = ", ".join(f"{name} {size_text(n)}" for name, n in self.parts.items() if n)
             raise ConfigError(
-                f"the run needs about {size_text(self.needed)} without a key-value cache ({listed}), and "
-                f"{_place(self.device)} has {size_text(self.available)}; {_advice(plan)}."
+                f"the run needs about {_listed(self.parts)} without a key-value cache, and {_place(self.device)} has "
+                f"{size_text(self.available)}; {_advice(plan)}."
+            )
+        elif sum(self.rank.values()) > self.available:
+            raise ConfigError(
+                f"each rank of the learner needs about {_listed(self.rank)}, and {_place(self.device)} has "
+                f"{size_text(self.available)}; expected more cluster.learners, train.recompute = true, or a lower "
+                f"train.micro_batch_tokens (now {plan.recipe.train.micro_batch_tokens:,})."
             )
 
 
@@ -92,25 +98,52 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
     parts = dict.fromkeys(("weights", "masters", "optimiser", "gradients", "activations", "logits"), 0)
     gradients: dict[str, int] = {}
     engines = _add_policies(plan, shapes, dtype, parts, gradients)
+    activations = train.micro_batch_tokens * max(_kept(s, recipe) for s in shapes.values())
+    vocabulary = max(s.vocabulary for s in shapes.values())
+    logits = train.micro_batch_tokens * vocabulary
+    at_once = min(logits, max(CPU_LOGITS, vocabulary))
+    logits = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, GPU_LOGITS)
+    rank: dict[str, int] = {}
+    if train.shard == "fsdp":
+        rank = {**_shards(plan, shapes, dtype, parts, gradients), "activations": activations, "logits": logits}
+        if device == "cuda" and recipe.engine.kind != "local" and not recipe.cluster.engines:
+            parts["weights"] = 0  # neither learner nor engine use the copy in this process, so it is in host memory
     _add_critics(plan, shapes, parts, gradients)
     _add_judges(recipe, shapes, dtype, parts, gradients)
     parts["gradients"] = max(gradients.values(), default=0)  # only one model has gradients at a time
     if recipe.warmstart is not None and recipe.warmstart.base:
         parts["imitation of the base"] = _imitation(plan, shapes, dtype, parts)
-    parts["activations"] = train.micro_batch_tokens * max(_kept(s, recipe) for s in shapes.values())
-    vocabulary = max(s.vocabulary for s in shapes.values())
-    logits = train.micro_batch_tokens * vocabulary
-    at_once = min(logits, max(CPU_LOGITS, vocabulary))
-    parts["logits"] = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, GPU_LOGITS)
-    if train.shard == "fsdp":
-        _add_shards(plan, shapes, dtype, parts)
-    whole = _available(device)
+    if not rank or gradients:  # else this process trains nothing
+        parts |= {"activations": activations, "logits": logits}
+    if not _ranks_apart(recipe, device):
+        parts |= {name: parts.get(name, 0) + n for name, n in rank.items()}
+        rank = {}
+    whole = available_bytes(device)
     available = None if whole is None else int(recipe.memory.share * whole)
     free, reserve = (available or 0) - parts["weights"], sum(parts.values()) - parts["weights"]
     cache, why = _cache(recipe, [shapes[base] for base in engines], device, free, reserve)
     seeing = [shapes[base].encoder for base in engines if shapes[base].encoder]
     features = KEPT_BYTES * len(seeing) + (sum(seeing) if device == "cuda" else 0)
-    return MemoryEstimate(parts, cache, device, available, features, why)
+    return MemoryEstimate(parts, cache, device, available, features, why, rank)
+
+
+def playing(plan: RunPlan) -> tuple[int, int]:
+    """The bytes of the weights and of the key-value caches in another process that samples for the run. References,
+    critics and reward models are in the process of the run alone."""
+    recipe, device = plan.recipe, wanted_device(plan.recipe)
+    dtype = dtype_of(recipe, device)
+    shapes = {base: shape_of(base, recipe.seed, dtype) for base in _bases(plan)}
+    parts = dict.fromkeys(("weights", "masters", "optimiser"), 0)
+    engines = _add_policies(plan, shapes, dtype, parts, {}, references=False)
+    free = int(recipe.memory.share * (available_bytes(device) or 0)) - parts["weights"]
+    cache, _ = _cache(recipe, [shapes[base] for base in engines], device, max(0, free), 0)
+    return parts["weights"], cache
+
+
+def _ranks_apart(recipe: Recipe, device: str) -> bool:
+    """Whether the ranks of sharded learners have GPUs that the process of the run does not use. Ray is not given the
+    first GPU (`distributed/connection.py`), if there is another one. Ranks that are child processes use it too."""
+    return device == "cuda" and recipe.cluster.uses_ray and torch.cuda.device_count() != 1
 
 
 def _cache(recipe: Recipe, shapes: list[ModelShape], device: str, free: int, reserve: int) -> tuple[int, str]:
@@ -127,9 +160,9 @@ def _cache(recipe: Recipe, shapes: list[ModelShape], device: str, free: int, res
 
 def _advice(plan: RunPlan) -> str:
     """The changes that would make a run fit, tried from the one that costs the least speed."""
-    for change in (
-        {}, {"recompute": True}, {"optimizer": "adamw_8bit"}, {"recompute": True, "optimizer": "adamw_8bit"}
-    ):  # fmt: skip
+    small = {"optimizer": "adamw_8bit"}
+    sharded = plan.recipe.train.shard == "fsdp"
+    for change in ({}, {"recompute": True}, *(() if sharded else (small, {"recompute": True, **small}))):
         tokens = plan.recipe.train.micro_batch_tokens
         while tokens >= _LEAST:
             found = estimate(_changed(plan, {**change, "micro_batch_tokens": tokens}))
@@ -138,9 +171,11 @@ def _advice(plan: RunPlan) -> str:
                 words = " ".join(f"train.{k}={str(v).lower()}" for k, v in keys.items())
                 return f"it would fit with {words} ({size_text(found.needed)})"
             tokens //= 2
+    with_these = "train.recompute=true" + ("" if sharded else " and train.optimizer=adamw_8bit")
     return (
-        f"no train.micro_batch_tokens from {_LEAST} up makes it fit, not even with train.recompute=true and "
-        "train.optimizer=adamw_8bit; train adapters (policies.NAME.adapter) instead of all weights, or a smaller base"
+        f"no train.micro_batch_tokens from {_LEAST} up makes it fit, not even with {with_these}; "
+        f"{'set more cluster.learners, ' if sharded else ''}train adapters (policies.NAME.adapter) instead of all "
+        "weights, or a smaller base"
     )
 
 
@@ -149,26 +184,41 @@ def _changed(plan: RunPlan, change: Mapping[str, Any]) -> RunPlan:
     return replace(plan, recipe=plan.recipe.model_copy(update={"train": train}))
 
 
-def _add_shards(plan: RunPlan, shapes: dict[str, ModelShape], dtype: torch.dtype, parts: dict[str, int]) -> None:
-    """Sharded learners have weights of their own. On GPUs, each has its part of everything that is trained. On a CPU,
-    the memory of all of them counts."""
-    learners, gpu = plan.recipe.cluster.learners, wanted_device(plan.recipe) == "cuda"
-    devices = learners if gpu else 1
-    for part in ("masters", "optimiser", "gradients"):
-        parts[part] = -(-parts[part] // devices)
-    trained = [plan.recipe.policies[name] for name in plan.trainable]
-    moving = sum(dtype.itemsize * shapes[p.base].count for p in trained if p.adapter is None)
-    frozen = sum(dtype.itemsize * shapes[base].count for base in {p.base for p in trained if p.adapter is not None})
-    if plan.recipe.keeps_gathered:  # then a frozen base is not sharded
-        parts["shards"] = -(-moving // devices)
-        parts["gathered weights"] = (moving + frozen) * (1 if gpu else learners)
-    else:
-        parts["shards"] = -(-(moving + frozen) // devices)
+def _shards(
+    plan: RunPlan, shapes: dict[str, ModelShape], dtype: torch.dtype, parts: dict[str, int], gradients: dict[str, int]
+) -> dict[str, int]:
+    """What sharded learners need, with weights of their own; taken out of `parts` and `gradients`. Models are in parts,
+    and every rank has all adapters. On GPUs, this is the memory of one rank: of all models, or of one if each model has
+    GPUs of its own. On a CPU, it is that of all ranks."""
+    recipe, device = plan.recipe, wanted_device(plan.recipe)
+    learners, rounded = recipe.cluster.learners, dtype is not torch.float32
+    devices, copies = (learners, 1) if device == "cuda" else (1, learners)
+    models = max(1, len(gradients)) if _ranks_apart(recipe, device) else 1
+    trained = [recipe.policies[name] for name in plan.trainable]
+    full = sum(shapes[p.base].count for p in trained if p.adapter is None)
+    frozen = sum(shapes[base].count for base in {p.base for p in trained if p.adapter is not None})
+    adapters = copies * sum(sum(shapes[p.base].adapter(p.adapter)) for p in trained if p.adapter is not None)
+    largest = max((shapes[p.base].count for p in trained if p.adapter is None), default=0)
+    kept = recipe.keeps_gathered  # then a frozen base is not sharded
+    out = {
+        "masters": -(-_FP32 * full // devices) if rounded else 0,
+        "optimiser": 2 * _FP32 * (-(-full // devices) + adapters),
+        "shards": -(-dtype.itemsize * (full if kept else full + frozen) // devices),
+        "gathered weights": copies * dtype.itemsize * (full + frozen) if kept else 0,
+        "adapters": _FP32 * adapters,
+    }
+    out = {name: -(-n // models) for name, n in out.items()}
+    whole = (_FP32 + (dtype.itemsize if rounded else 0)) * largest
+    out["gradients"] = max(-(-whole // devices), _FP32 * adapters // models)
+    parts |= {"masters": 0, "optimiser": 0}
+    gradients.clear()
+    return out
 
 
 def _add_policies(
-    plan: RunPlan, shapes: dict[str, ModelShape], dtype: torch.dtype, parts: dict[str, int], gradients: dict[str, int]
-) -> list[str]:
+    plan: RunPlan, shapes: dict[str, ModelShape], dtype: torch.dtype, parts: dict[str, int], gradients: dict[str, int],
+    references: bool = True,
+) -> list[str]:  # fmt: skip
     """Add the memory of policies and their frozen copies to `parts`; return the base of each of their engines."""
     recipe = plan.recipe
     width, rounded = dtype.itemsize, dtype is not torch.float32
@@ -195,7 +245,7 @@ def _add_policies(
             parts["masters"] += _FP32 * sum(own) if copies else 0
             parts["optimiser"] += _moments(own, plan.settings(name).optimizer)
             gradients[group] = gradients.get(group, 0) + (_FP32 + (width if copies else 0)) * sum(own)
-    for name in _frozen_copies(plan, shapes):
+    for name in _frozen_copies(plan, shapes, references):
         policy = recipe.policies[name]
         if policy.adapter is None:
             parts["weights"] += width * shapes[policy.base].count
@@ -223,7 +273,7 @@ def _bases(plan: RunPlan) -> set[str]:
     return {p.base for p in plan.recipe.policies.values() if not p.is_remote} | own | judged
 
 
-def _frozen_copies(plan: RunPlan, shapes: dict[str, ModelShape]) -> list[str]:
+def _frozen_copies(plan: RunPlan, shapes: dict[str, ModelShape], references: bool) -> list[str]:
     """The policies of all snapshots in memory at once: references, seated starts, and opponents from a league."""
     recipe, league = plan.recipe, plan.recipe.league
 
@@ -231,10 +281,10 @@ def _frozen_copies(plan: RunPlan, shapes: dict[str, ModelShape]) -> list[str]:
         return recipe.policies[name].adapter is None, shapes[recipe.policies[name].base].count
 
     if league is None:
-        return [who.policy for who in plan.snapshots]
+        return [who.policy for who in (plan.snapshots if references else plan.starts)]
     starts = {who.policy for who in plan.starts}
     starts |= {who.policy for who in plan.panel if isinstance(who, Snapshot)}
-    out = sorted(starts | set(plan.trainable if plan.algorithm.reference else ()))
+    out = sorted(starts | set(plan.trainable if plan.algorithm.reference and references else ()))
     for matchup in plan.matchups:
         for who in {n for n in matchup.named if isinstance(n, FromLeague)}:
             pool = [who.policy] if who.policy else plan.trainable
@@ -315,34 +365,12 @@ def estimated_metrics(plan: RunPlan) -> dict[str, float]:
     return {"memory_estimate_gib": estimate(plan).total / GiB} if wanted_device(plan.recipe) == "cuda" else {}
 
 
-def peak_bytes() -> int:
-    """The most memory that was used at once so far: of the GPU if there is one, else of this process. 0 if the system
-    does not report it."""
-    if torch.cuda.is_available():
-        return int(torch.cuda.max_memory_allocated())
-    try:
-        import resource
-    except ImportError:  # Windows has none
-        return 0
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used if sys.platform == "darwin" else used * 1024
+def _names(parts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {size_text(n)}" for name, n in parts.items() if n)
 
 
-def _available(device: str) -> int | None:
-    if device == "cuda":
-        return int(torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else None
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
-    if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
-        total = min(total, int(text))
-    return total
-
-
-def size_text(count: int) -> str:
-    """A number of bytes for people."""
-    if count >= GiB:
-        return f"{count / GiB:.0f} GiB" if count >= 10 * GiB else f"{count / GiB:.1f} GiB"
-    return f"{count / (1 << 20):.0f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):.0f} KiB"
+def _listed(parts: Mapping[str, int]) -> str:
+    return f"{size_text(sum(parts.values()))} ({_names(parts)})"
 
 
 def _place(device: str) -> str:

@@ -22,8 +22,14 @@ from typing import Any, Protocol
 from interplay.errors import LearnerLost
 from interplay.training.rank_process import RankAnswer, RankSetup
 
-# Not `python -m`: there the module would be __main__, and its classes could not be pickled for the driver.
-_START = "from interplay.training.rank_process import main; main()"
+# Not `python -m`: there the module would be __main__, and its classes could not be pickled for the driver. Signals are
+# ignored first, because the other imports take seconds.
+_START = """
+from interplay.training.interrupt import ignore_signals
+ignore_signals()
+from interplay.training.rank_process import main
+main()
+"""
 _AFTER_FAILURE = 10.0  # seconds in which the other ranks must answer when one has failed
 
 
@@ -35,9 +41,13 @@ class RankEnded(Exception):
 
 
 class RankProcesses(Protocol):
-    """The processes of a group. When it is made, every rank has been sent its setup."""
+    """The processes of a group. When it is made, they start."""
 
     pids: list[int]
+
+    def begin(self) -> None:
+        """Send every rank its setup."""
+        ...
 
     def send(self, rank: int, method: str, arguments: tuple[Any, ...]) -> None: ...
 
@@ -55,7 +65,7 @@ StartRanks = Callable[[RankSetup, Path], RankProcesses]  # the setup of the firs
 
 class RankGroup:
     """`setup` is that of the first rank; the others differ in their number. `scratch` is a folder that all ranks and
-    the driver can read and write."""
+    the driver can read and write. A new group is used after `begin` and `wait`, between which others can begin too."""
 
     def __init__(self, setup: RankSetup, start: StartRanks | None = None) -> None:
         self._lock = threading.Lock()  # the trainer's thread saves state while the learner's own thread may be at work
@@ -63,7 +73,14 @@ class RankGroup:
         self._folder = tempfile.TemporaryDirectory(prefix="interplay-ranks-")
         self.scratch = Path(self._folder.name)
         self._processes: RankProcesses | None = (start or ChildRanks)(setup, self.scratch)
-        self._answers(self._processes)
+
+    def begin(self) -> None:
+        """Let every rank load its part of the model."""
+        self._running().begin()
+
+    def wait(self) -> None:
+        """Wait until every rank has done so."""
+        self._answers(self._running())
 
     @property
     def pids(self) -> list[int]:
@@ -72,14 +89,18 @@ class RankGroup:
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of every rank's `RankWorker`; return the first rank's result."""
         with self._lock:
-            if self._processes is None:
-                raise LearnerLost("the learner's processes have ended; resume the run from its newest checkpoint.")
+            processes = self._running()
             try:
                 for rank in range(self._size):
-                    self._processes.send(rank, method, arguments)
+                    processes.send(rank, method, arguments)
             except RankEnded as ended:
                 self._give_up(str(ended))
-            return self._answers(self._processes)
+            return self._answers(processes)
+
+    def _running(self) -> RankProcesses:
+        if self._processes is None:
+            raise LearnerLost("the learner's processes have ended; resume the run from its newest checkpoint.")
+        return self._processes
 
     def _answers(self, processes: RankProcesses) -> Any:
         """Wait for all ranks. The exception of a rank is raised here, once every rank has answered."""
@@ -133,16 +154,19 @@ class ChildRanks:
     def __init__(self, setup: RankSetup, scratch: Path) -> None:
         self._children: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []
-        meeting = setup.meeting or f"file://{scratch / 'meeting'}"
-        for rank in range(setup.size):
+        self._setup = replace(setup, meeting=f"file://{scratch / 'meeting'}")
+        for _ in range(setup.size):
             ours, theirs = Pipe()
             command = [sys.executable, "-c", _START, str(theirs.fileno())]
             self._children.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL))
             theirs.close()
             self._connections.append(ours)
-            with suppress(RankEnded):  # waiting for its answer raises the same error
-                self.send(rank, "begin", (replace(setup, rank=rank, meeting=meeting),))
         self.pids = [child.pid for child in self._children]
+
+    def begin(self) -> None:
+        for rank in range(self._setup.size):
+            with suppress(RankEnded):  # waiting for its answer raises the same error
+                self.send(rank, "begin", (replace(self._setup, rank=rank),))
 
     def send(self, rank: int, method: str, arguments: tuple[Any, ...]) -> None:
         # Plain pickle copies tensors. With multiprocessing's own, driver and rank would write to the same memory.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -193,7 +192,6 @@ def serve(connection: Connection) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the driver decides
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()

@@ -155,7 +155,7 @@ def sharded_learners(plan: RunPlan, team: Team, start: StartRanks | None = None)
     by_model: dict[int, list[str]] = defaultdict(list)
     for name in plan.trainable:
         by_model[id(team.members[name].loaded)].append(name)
-    out: dict[str, Learner] = {}
+    setups: list[RankSetup] = []
     for names in by_model.values():
         model = team.members[names[0]].loaded.model
         settings = {name: plan.settings(name) for name in names}
@@ -173,15 +173,31 @@ def sharded_learners(plan: RunPlan, team: Team, start: StartRanks | None = None)
             keep=recipe.keeps_gathered,
             policies=policies,
         )
-        try:
-            group = RankGroup(setup, start)
-        except BaseException:
-            for learner in out.values():  # end the groups that have started
-                learner.close()
-            raise
+        setups.append(setup)
+    out: dict[str, Learner] = {}
+    for names, group in zip(by_model.values(), _started(setups, start), strict=True):
         for name in names:
-            out[name] = ShardedLearner(name, group, model, settings[name], settings[name].lr, adapters[name])
+            member, settled = team.members[name], plan.settings(name)
+            out[name] = ShardedLearner(name, group, member.loaded.model, settled, settled.lr, member.adapter)
     return {name: out[name] for name in plan.trainable}
+
+
+def _started(setups: Sequence[RankSetup], start: StartRanks | None) -> list[RankGroup]:
+    """Start all groups, then wait for each: they import libraries and load their models at the same time. If one does
+    not start, all are ended."""
+    out: list[RankGroup] = []
+    try:
+        for setup in setups:
+            out.append(RankGroup(setup, start))
+        for group in out:
+            group.begin()
+        for group in out:
+            group.wait()
+    except BaseException:
+        for group in out:
+            group.close()
+        raise
+    return out
 
 
 def _on_host(adapter: Adapter | None) -> Adapter | None:

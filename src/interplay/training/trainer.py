@@ -29,7 +29,8 @@ from interplay.training.feed import Feed, consumed
 from interplay.training.fleet import Fleet
 from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
-from interplay.training.memory import GiB, estimated_metrics, peak_bytes
+from interplay.training.machine import GiB, peak_bytes
+from interplay.training.memory import estimated_metrics
 from interplay.training.probe import Probe
 from interplay.training.season import Season
 from interplay.training.sft import warmstart
