@@ -85,8 +85,7 @@ def test_the_time_of_a_run_is_scaled_up_from_a_few_steps() -> None:
 
 
 def test_the_time_of_imitation_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first steps of a run do not all take the same time. What they take more or less than one another must not count
-    as imitation, because it would then be scaled up with it."""
+    """Steps do not all take the same time. The difference must not be scaled up as if it were imitation."""
     from interplay.cli.session import Session
 
     measured: list[Session] = []

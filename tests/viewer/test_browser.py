@@ -208,6 +208,14 @@ def test_the_evaluation_shows_every_ablation_with_its_interval(seen: Seen) -> No
     assert "X = base\tteam\t50.0%\t+12.5 −5 to +30\t8" in told
 
 
+def test_a_run_that_measured_nothing_says_so(seen: Seen, runs: Path) -> None:
+    run = write_run(runs / "unmeasured", 1, WHOLE)
+    (run / "report.json").write_text(json.dumps({"results": {"before": [], "after": []}, "exploitability": {}}))
+    seen.show("/", "text=unmeasured")
+    told = seen.show("/run/unmeasured/evaluation", ".empty")
+    assert "No evaluation yet" in told and "Before and after" not in told
+
+
 def test_the_games_of_an_evaluation_begin_with_the_worst_and_can_begin_with_the_best(seen: Seen, runs: Path) -> None:
     run = write_run(runs / "measured", 1, WHOLE)
     played = group_episodes(88, (0.5, -1.0, 1.0))
@@ -363,6 +371,25 @@ def test_every_answer_of_a_tool_stands_below_its_call_and_a_sound_has_its_length
         "calls add+ls add(1, 1) ls()", "tool 2", "tool a.txt", "calls add add(2, 3)", "tool five", "ends with 5",
     ]  # fmt: skip
     seen.page.wait_for_function("() => document.querySelector('audio').duration === 1.5")
+
+
+def test_no_page_is_wider_than_a_narrow_window(browser: Any, served: str) -> None:
+    """Wide tables and trees scroll in their own frame, so that the rest of the page is not cut off."""
+    seen = Seen(browser, served)
+    seen.page.set_viewport_size({"width": 400, "height": 800})
+    explained = EPISODE + "&explain=task-2%230%2F0X0"
+    for place, wait in (
+        ("/", "table.list"), ("/run/tree", ".chart canvas"), ("/run/tree/episodes", "table.episodes"),
+        ("/run/tree/recipe", "table.pairs"), (EPISODE, ".turn"), (explained, ".explain .steps"),
+        (explained + "&view=tree", ".explain .steps"), (EPISODE + "&view=group", "table.group"),
+        ("/run/groups/league", ".charts.wide canvas"), ("/run/groups/evaluation", "table.budget"),
+        ("/run/judged/judge", ".chip"), ("/compare?runs=tree,groups", "table.latest"),
+    ):  # fmt: skip
+        seen.show(place, wait)
+        assert seen.page.evaluate("() => document.documentElement.scrollWidth") <= 400, place
+    seen.show("/run/groups/recipe", "table.pairs")
+    api.expect(seen.page.locator("nav.tabs a.here")).to_be_in_viewport(ratio=1)
+    seen.context.close()
 
 
 def test_filters_keys_and_themes_work(seen: Seen) -> None:
