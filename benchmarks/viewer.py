@@ -3,7 +3,8 @@
 Writes a run of that size to a temporary folder, starts `interplay view` on it and asks for the pages as a browser does.
 Prints seconds from the start of the process to the first answers, seconds of one episode, how long a step that is
 written now takes to be shown, and the largest memory. Where chromium and playwright are installed, also seconds until a
-browser has drawn the first page and an episode.
+browser has drawn the first page (all charts in its window) and an episode, with the CPU time of the page's main thread
+and of the server: on a machine that does other work, these say more than the seconds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import http.cookiejar
 import json
+import os
 import re
 import shutil
 import statistics
@@ -104,7 +106,7 @@ def main() -> None:
         try:
             browser = Browser(url)
             measure(browser, started)
-            draw(url)
+            draw(url, process.pid)
             watch(browser, run, given.episodes)
             print(f"largest memory             {memory(process.pid):6.0f} MiB")
         finally:
@@ -132,7 +134,19 @@ def watch(browser: Browser, run: Path, count: int) -> None:
     print(f"a new step is shown after  {statistics.median(waits):6.2f} s (worst of {len(waits)}: {max(waits):.2f} s)")
 
 
-def draw(url: str) -> None:
+def cpu(process: int) -> float:
+    """The CPU time of a process so far, in seconds."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+DRAWN = """() => {
+    const shown = [...document.querySelectorAll(".chart")].filter((c) => c.getBoundingClientRect().top < innerHeight);
+    return shown.length > 0 && shown.every((c) => c.querySelector("canvas"));
+}"""
+
+
+def draw(url: str, server: int) -> None:
     """Seconds until the pages are drawn, in a browser that is already open."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     try:
@@ -146,16 +160,28 @@ def draw(url: str) -> None:
         opened = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = opened.new_page()
         page.goto("about:blank")
-        began = time.monotonic()
+        tools = page.context.new_cdp_session(page)
+        tools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+        def spent() -> tuple[float, float, float]:
+            counted = {m["name"]: m["value"] for m in tools.send("Performance.getMetrics")["metrics"]}
+            return time.monotonic(), counted["TaskDuration"], cpu(server)
+
+        def tell(what: str, began: tuple[float, float, float]) -> None:
+            seconds, page_cpu, server_cpu = (now - then for now, then in zip(spent(), began, strict=True))
+            print(f"{what}  {seconds:6.2f} s (CPU time: page {page_cpu:.2f} s, server {server_cpu:.2f} s)")
+
+        began = spent()
         page.goto(url)
-        page.wait_for_selector(".chart canvas")
-        print(f"first page is drawn after  {time.monotonic() - began:6.2f} s")
+        page.wait_for_function(DRAWN)
+        tell("first page is drawn after", began)
         page.goto(f"{url.partition('?')[0]}#/run/large/episodes")
         page.wait_for_selector("table.episodes a")
-        began = time.monotonic()
+        page.wait_for_timeout(1000)  # the rest of the table
+        began = spent()
         page.click("table.episodes a >> nth=3")
         page.wait_for_selector("article.turn")
-        print(f"an episode is drawn after  {time.monotonic() - began:6.2f} s")
+        tell("an episode is drawn after", began)
         opened.close()
 
 

@@ -84,6 +84,27 @@ def test_the_time_of_a_run_is_scaled_up_from_a_few_steps() -> None:
     assert takes["peak"] > 2**26
 
 
+def test_the_time_of_imitation_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps do not all take the same time. The difference must not be scaled up as if it were imitation."""
+    from interplay.cli.session import Session
+
+    measured: list[Session] = []
+    run = Session.run
+
+    def slow_end(self: Session) -> bool:
+        done = run(self)
+        self.trainer.seconds += 1000.0  # as if a step had been slow
+        measured.append(self)
+        return done
+
+    monkeypatch.setattr(Session, "run", slow_end)
+    less = ["rollout.tasks=1", "warmstart.episodes=128", "eval.opponents=[]", "policies.player.base=tiny-16x1"]
+    done = CliRunner().invoke(app, ["train", RECIPE, *less, "device=cpu", "--dry-run", "--time", "--json"])
+    (session,) = measured
+    assert 0 < session.imitation < 1000
+    assert json.loads(done.stdout)["time"]["imitation"] == session.imitation * 128 / 64
+
+
 def test_memory_of_a_run_on_a_gpu_is_estimated_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     done = CliRunner().invoke(app, ["train", RECIPE, "device=cuda", "--dry-run", "--json", "--memory"])

@@ -132,6 +132,7 @@ def test_a_pushed_policy_is_a_model_with_a_card(run: Path, hub: Hub, tmp_path: P
     text = hub.files["README.md"].decode()
     assert text.startswith('---\nlibrary_name: "transformers"') and "80.0 (67.0–89.0)" in text
     assert "`tictactoe`" in text and "1 step, seed 0" in text and '"group": 2' in text
+    assert 'AutoModelForCausalLM.from_pretrained("me/pushed")' in text
 
 
 def test_a_hub_that_refuses_is_one_sentence(run: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -14,6 +15,21 @@ from interplay.cli.progress import Bar, Lines, games_played, reporter
 def test_a_terminal_gets_a_bar_and_a_file_gets_lines() -> None:
     assert isinstance(reporter(Console(file=io.StringIO(), force_terminal=True)), Bar)
     assert isinstance(reporter(Console(file=io.StringIO())), Lines)
+
+
+def test_a_bar_says_left_after_the_time_that_is_left() -> None:
+    """Before it, the word would belong to the time that has passed."""
+    out = io.StringIO()
+    with Bar(Console(file=out, force_terminal=True, width=120)) as shown:
+        shown.stage("measure before", info="3 games a seat")  # of unknown length
+        shown._bar.refresh()
+        shown.stage("train", 0, 8)
+        shown.advance(4, 8, "reward +0.50")
+        shown._bar.refresh()
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n").splitlines()
+    told = [" ".join(line.split()) for line in lines]
+    assert any(re.fullmatch(r"measure before ━+ 0:00:00 3 games a seat", line) for line in told)
+    assert any(re.fullmatch(r"train ━+.*━+ 50% 0:00:00 [-0-9:]+ left reward \+0\.50", line) for line in told)
 
 
 def test_lines_say_where_a_stage_begins_and_ends_and_no_more_than_one_in_ten_seconds(
@@ -51,7 +67,7 @@ def test_a_short_evaluation_is_named_for_people() -> None:
 
 def test_a_bar_shows_how_far_a_stage_is() -> None:
     out = io.StringIO()
-    with reporter(Console(file=out, force_terminal=True, width=120)) as shown:
+    with Bar(Console(file=out, force_terminal=True, width=120)) as shown:
         shown.stage("train", 0, 4)
         shown.advance(3, 4, "reward +0.25")
     assert "75%" in out.getvalue() and "reward +0.25" in out.getvalue()

@@ -14,7 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written import PICTURE, WHOLE, add_step, calling, group_episodes, illegal, recipe, turn, write_run
+from written import (
+    PICTURE,
+    WHOLE,
+    add_step,
+    calling,
+    group_episodes,
+    illegal,
+    played_out,
+    played_out_at_once,
+    recipe,
+    turn,
+    write_run,
+)
 
 from interplay.evaluation.ablation import Change
 from interplay.evaluation.budget import Matched, TaskBudget, Way
@@ -157,10 +169,50 @@ def test_every_page_draws(seen: Seen) -> None:
     assert "algorithm.name" in differs and "train.steps" not in differs
 
 
+def test_the_tree_shows_the_return_of_every_candidate_and_its_playouts(seen: Seen, runs: Path) -> None:
+    write_run(runs / "outlooks", 1)
+    add_step(runs / "outlooks", 2, more=[played_out(60)])
+    seen.show("/", "text=outlooks")
+    first = seen.show("/run/outlooks/episode?step=2&id=task-60%230&view=tree", ".tree .node.kept")
+    assert seen.page.locator(".tree .node text.n").all_text_contents() == ["1", "0", "−1", "0.5"] * 2
+    assert "Decision 1, X, candidate 1 kept" in first and "return 1 A" in first.replace("\n", " ")
+    plays = seen.page.locator(".playouts li")
+    assert "2 playouts" in first
+    assert [" ".join(told.split()) for told in plays.all_inner_texts()] == ["O left win X +1", "O right win X +0.5"]
+    seen.page.click(".tree .node >> nth=1")
+    seen.page.wait_for_selector("h3:has-text('Decision 1, X, candidate 2')")
+    assert [" ".join(told.split()) for told in plays.all_inner_texts()] == ["O middle win X 0"]
+    seen.page.click(".tree .node >> nth=2")
+    seen.page.wait_for_selector("h3:has-text('Decision 1, X, candidate 3')")
+    assert plays.count() == 0 and "return −1" in seen.page.inner_text(".candidate")
+    seen.show(EPISODE + "&view=tree", "text=Playouts are recorded with records.playouts = true.")
+
+
+def test_roles_that_act_at_once_have_their_own_playouts(seen: Seen, runs: Path) -> None:
+    write_run(runs / "at-once", 1)
+    add_step(runs / "at-once", 2, more=[played_out_at_once(61)])
+    seen.show("/", "text=at-once")
+    seen.show("/run/at-once/episode?step=2&id=task-61%230&view=tree", ".tree .node.kept")
+    for node, told in enumerate(("after X0", "after X1", "", "after O0", "after O1", "")):
+        seen.page.click(f".tree .node >> nth={node}")
+        seen.page.wait_for_selector(f"h3:has-text('{'XO'[node // 3]}, candidate {node % 3 + 1}')")
+        found = [" ".join(play.split()) for play in seen.page.locator(".playouts li").all_inner_texts()]
+        assert found == ([f"O {told} win X +1"] if told else [])
+        twin = seen.page.locator("text=The same reply as candidate 2, whose playouts count for both.")
+        assert twin.count() == (0 if told else 1)
+
+
 def test_the_evaluation_shows_every_ablation_with_its_interval(seen: Seen) -> None:
     told = seen.show("/run/groups/evaluation", "table.budget")
     assert "one agent, longer\t50.0%\t40\t31.5\t1\t+50 +25 to +75" in told
     assert "X = base\tteam\t50.0%\t+12.5 −5 to +30\t8" in told
+
+
+def test_a_run_that_measured_nothing_says_so(seen: Seen, runs: Path) -> None:
+    run = write_run(runs / "unmeasured", 1, WHOLE)
+    (run / "report.json").write_text(json.dumps({"results": {"before": [], "after": []}, "exploitability": {}}))
+    seen.show("/", "text=unmeasured")
+    assert "Before and after" not in seen.show("/run/unmeasured/evaluation", "text=No evaluation yet")
 
 
 def test_the_games_of_an_evaluation_begin_with_the_worst_and_can_begin_with_the_best(seen: Seen, runs: Path) -> None:
@@ -187,6 +239,42 @@ def test_the_labels_of_a_chart_are_not_cut(seen: Seen) -> None:
         return [Math.max(...left), all.some(v => v > 0)]; }"""
     edge, something = seen.page.eval_on_selector(".chart canvas", drawn)
     assert something and edge == 0
+
+
+CURVE = """(c) => { const all = c.getContext("2d").getImageData(0, 0, c.width, c.height).data; let coloured = 0;
+    for (let i = 0; i < all.length; i += 4) {
+        const [red, green, blue, opaque] = all.slice(i, i + 4);
+        if (opaque > 200 && Math.max(red, green, blue) - Math.min(red, green, blue) > 60) coloured++; }
+    return coloured; }"""  # pixels that are not grey, as the axes are
+
+
+def test_the_page_of_a_run_draws_throughput_memory_and_staleness(seen: Seen, runs: Path) -> None:
+    run = write_run(runs / "streamed", 3, WHOLE)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        at = row["step"]
+        row |= {
+            "tokens_per_second": 100.0 * at, "memory_gib": 2.5 + at, "stream/staleness": 0.25 * at,
+            "stream/age/0": 1 - 0.1 * at, "stream/age/1": 0.1 * at,
+        }  # fmt: skip
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    seen.show("/", "text=streamed")
+    seen.show("/run/streamed", ".chart canvas")
+    for group, title, told in (
+        ("Throughput", "tokens_per_second", "tokens_per_second 300"),
+        ("Throughput", "memory_gib", "memory_gib 5.5"),
+        ("Stream", "staleness", "staleness 0.75"),
+        ("Stream", "share of tokens by age in steps", "0 0.7 1 0.3"),
+    ):
+        chart = seen.page.locator(f"h2:text-is('{group}') + .charts > .chart:has(figcaption:text-is('{title}'))")
+        chart.locator("canvas").wait_for()
+        assert " ".join(chart.locator(".legend").inner_text().split()) == told  # the newest values
+        assert chart.locator("canvas").evaluate(CURVE) > 50
+    chart.locator(".u-over").hover(position={"x": 2, "y": 60})
+    seen.page.wait_for_function(
+        "() => [...document.querySelectorAll('.legend em')].every(e => e.innerText === 'step 1')"
+    )
+    assert " ".join(chart.locator(".legend").inner_text().split()) == "0 0.9 1 0.1 step 1"
 
 
 def test_a_reward_that_comes_after_every_action_is_shown_as_one_sum(seen: Seen, runs: Path) -> None:
@@ -232,7 +320,9 @@ def test_runs_that_differ_only_in_their_seed_are_one_curve_with_an_interval(seen
         text = "".join(json.dumps({**row, "reward": rise * row["step"]}) + "\n" for row in rows)
         (run / "metrics.jsonl").write_text(text)
     seen.show("/", "text=seed-1")
-    apart = seen.show("/compare?runs=seed-0,seed-1,tree", "table.latest")
+    seen.show("/compare?runs=seed-0,seed-1,tree", "table.latest")
+    seen.page.wait_for_function("() => document.querySelector('table.latest').innerText.includes('seed-1\\t6\\t')")
+    apart = seen.page.inner_text("table.latest")
     assert "seed-0\t3\t" in apart and "seed-1\t6\t" in apart and "±" not in apart
     seen.page.click("text=seeds together")
     seen.page.wait_for_selector("table.latest >> text=seed-0 and 1 more")
@@ -282,6 +372,25 @@ def test_every_answer_of_a_tool_stands_below_its_call_and_a_sound_has_its_length
         "calls add+ls add(1, 1) ls()", "tool 2", "tool a.txt", "calls add add(2, 3)", "tool five", "ends with 5",
     ]  # fmt: skip
     seen.page.wait_for_function("() => document.querySelector('audio').duration === 1.5")
+
+
+def test_no_page_is_wider_than_a_narrow_window(browser: Any, served: str) -> None:
+    """Wide tables and trees scroll in their own frame, so that the rest of the page is not cut off."""
+    seen = Seen(browser, served)
+    seen.page.set_viewport_size({"width": 400, "height": 800})
+    explained = EPISODE + "&explain=task-2%230%2F0X0"
+    for place, wait in (
+        ("/", "table.list"), ("/run/tree", ".chart canvas"), ("/run/tree/episodes", "table.episodes"),
+        ("/run/tree/recipe", "table.pairs"), (EPISODE, ".turn"), (explained, ".explain .steps"),
+        (explained + "&view=tree", ".explain .steps"), (EPISODE + "&view=group", "table.group"),
+        ("/run/groups/league", ".charts.wide canvas"), ("/run/groups/evaluation", "table.budget"),
+        ("/run/judged/judge", ".chip"), ("/compare?runs=tree,groups", "table.latest"),
+    ):  # fmt: skip
+        seen.show(place, wait)
+        assert seen.page.evaluate("() => document.documentElement.scrollWidth") <= 400, place
+    seen.show("/run/groups/recipe", "table.pairs")
+    api.expect(seen.page.locator("nav.tabs a.here")).to_be_in_viewport(ratio=1)
+    seen.context.close()
 
 
 def test_filters_keys_and_themes_work(seen: Seen) -> None:

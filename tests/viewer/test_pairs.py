@@ -25,6 +25,20 @@ def test_a_pair_shows_two_replies_to_one_prompt_and_no_score(tmp_path: Path) -> 
     assert next_pair(run, {"n": "3"}) == next_pair(run, {"n": "3"})
 
 
+def test_a_pair_is_asked_only_once(tmp_path: Path) -> None:
+    """Whichever verdict it got, and in either order."""
+    run = RunReader(write_run(tmp_path / "run", 1), "run")
+    asked = []
+    for n in range(100):
+        pair = next_pair(run, {"n": str(n)})["pair"]
+        if pair is None:
+            break
+        asked.append((str(pair["input"]), frozenset((pair["output_1"], pair["output_2"]))))
+        label(run, {**pair, "label": n % 3})
+    assert len(asked) == len(set(asked)) == 12  # the pairs of four candidates, at two decisions
+    assert next_pair(run, {"n": "0"}) == {"pair": None, "labelled": 12}
+
+
 def test_verdicts_are_appended_to_the_run_folder(tmp_path: Path) -> None:
     run = RunReader(write_run(tmp_path / "run", 1), "run")
     pair = next_pair(run, {"n": "0"})["pair"]

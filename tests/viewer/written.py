@@ -86,6 +86,38 @@ def tree_episode(number: int, worths: Sequence[float] = (1.0, 0.0, -1.0, 0.5), s
     return Episode(name, Task(f"task-{number}", "tictactoe", number), 0, seats, turns, rewards, final_state="X won")
 
 
+def played_out(number: int) -> Episode:
+    """An episode whose first two candidates of X were played to the end, the first of them twice."""
+    episode = tree_episode(number)
+    for candidate, playout, answer, worth in ((0, 0, "left", 1.0), (0, 1, "right", 0.5), (1, 0, "middle", 0.0)):
+        episode.turns.append(_playout(episode, f"0.{candidate}.{playout}", answer, worth))
+    return episode
+
+
+def played_out_at_once(number: int) -> Episode:
+    """X and O decide at once and have three candidates each, of which the last two are equal. All but the last were
+    played to the end."""
+    name = f"task-{number}#0"
+    episode = tree_episode(number)
+    episode.turns = []
+    for role in ("X", "O"):
+        for k, said in enumerate(("a", "b", "b")):
+            outlook = Outlook(Rewards((Reward("win", Level.AGENT, role, float(k == 0)),)))
+            episode.turns.append(turn(name, 0, role, said, k, kept=k == 0, outlook=outlook))
+    for place, role in enumerate(("X", "O")):
+        for k in range(2):
+            episode.turns.append(_playout(episode, f"0.{place}.{k}.0", f"after {role}{k}", 1.0))
+    return episode
+
+
+def _playout(episode: Episode, path: str, said: str, worth: float) -> Turn:
+    made = turn(episode.id, 1, "O", said)
+    made.id, made.playout = f"{episode.id}.{path}/1O0", int(path.split(".")[-1])
+    made.keys = replace(made.keys, prompt="")
+    made.rewards = Rewards((Reward("win", Level.AGENT, "X", worth),))
+    return made
+
+
 def group_episodes(number: int, worths: Sequence[float] = (1.0, -1.0, 0.0, 0.0)) -> list[Episode]:
     """Four episodes of one task, each with a turn of X and one of O."""
     out = []

@@ -14,8 +14,9 @@ from interplay.evaluation.benchmark import SeatResult
 from interplay.evaluation.sheet import markdown
 
 
-def card(run: Path, recipe: Recipe, policy: str, merged: bool) -> str:
-    """The text of the card: what was trained, how, and what was measured. All numbers come from the run's files."""
+def card(run: Path, recipe: Recipe, policy: str, merged: bool, repo: str | None = None) -> str:
+    """The text of the card: what was trained, how, and what was measured. All numbers come from the run's files. `repo`
+    is the repository of the hub that it is written for."""
     section = recipe.policies[policy]
     adapter = section.adapter is not None and not merged
     hub = "/" in section.base and not section.base.startswith((".", "/", "~"))
@@ -33,7 +34,7 @@ def card(run: Path, recipe: Recipe, policy: str, merged: bool) -> str:
         f"# {recipe.name}: {policy}",
         _summary(recipe, policy, measured),
         _results(recipe, measured),
-        _usage(adapter),
+        _usage(adapter, repo or "FOLDER"),
         _made(about),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -58,14 +59,10 @@ def _results(recipe: Recipe, measured: dict[str, Any]) -> str:
     return markdown(sheet).strip()
 
 
-def _usage(adapter: bool) -> str:
-    load = (
-        'model = AutoPeftModelForCausalLM.from_pretrained("FOLDER_OR_NAME")'
-        if adapter
-        else 'model = AutoModelForCausalLM.from_pretrained("FOLDER_OR_NAME")'
-    )
-    library = "peft import AutoPeftModelForCausalLM" if adapter else "transformers import AutoModelForCausalLM"
-    return f"## Use\n\n```python\nfrom {library}\n\n{load}\n```"
+def _usage(adapter: bool, name: str) -> str:
+    library, kind = ("peft", "AutoPeftModelForCausalLM") if adapter else ("transformers", "AutoModelForCausalLM")
+    load = f"model = {kind}.from_pretrained({json.dumps(name)})"
+    return f"## Use\n\n```python\nfrom {library} import {kind}\n\n{load}\n```"
 
 
 def _made(about: dict[str, Any]) -> str:

@@ -67,7 +67,8 @@ def _write(path: str, to: Path, wanted: ExportRequest) -> str:
         else:
             shutil.copytree(sources[name], to, dirs_exist_ok=True)
         if section is not None:
-            (to / "README.md").write_text(card(Path(path), plan.recipe, name, merged), encoding="utf-8")
+            text = card(Path(path), plan.recipe, name, merged, wanted.push)
+            (to / "README.md").write_text(text, encoding="utf-8")
     except OSError:  # remove the incomplete copy, which would also block the next call
         shutil.rmtree(to, ignore_errors=True)
         raise

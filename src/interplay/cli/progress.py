@@ -10,7 +10,16 @@ from types import TracebackType
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 EVERY = 10.0  # least seconds between two lines of one stage
 
@@ -45,13 +54,21 @@ def games_played(console: Console, of: int) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(next(done), of, "games")
 
 
+class _Left(TimeRemainingColumn):
+    """The remaining time, with the word that says so; nothing for a stage of unknown length."""
+
+    def render(self, task: Task) -> Text:
+        found = super().render(task)
+        return found + " left" if found.plain else found
+
+
 class Bar:
     """A progress bar that is redrawn in place."""
 
     def __init__(self, console: Console) -> None:
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[info]}"),
+            TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(), _Left(), TextColumn("{task.fields[info]}"),
             console=console, refresh_per_second=4,
         )  # fmt: skip
         self._job = self._bar.add_task("", total=None, info="", visible=False)

@@ -78,8 +78,7 @@ def rehearse(path: str, overrides: Sequence[str]) -> Rehearsal:
     step = (rows[-1]["time"] - rows[0]["time"]) / max(1, len(rows) - 1) if len(rows) > 1 else session.trainer.seconds
     imitation = 0.0
     if whole.warmstart is not None and short.warmstart is not None:
-        spent = max(0.0, session.trainer.seconds - len(rows) * step)
-        imitation = spent * whole.warmstart.episodes / short.warmstart.episodes
+        imitation = session.imitation * whole.warmstart.episodes / short.warmstart.episodes
     steps = _steps(whole, rows[-1])
     return Rehearsal(imitation, step, steps, _measuring(session.measuring, whole, short, steps), peak_bytes())
 

@@ -48,6 +48,7 @@ class Session:
         self.stages: dict[str, list[SeatResult]] = {}  # results of each stage: "untrained", "before", "after"
         self.exploits: dict[str, dict[str, float]] = {}
         self.measuring: dict[str, float] = {}  # seconds
+        self.imitation = 0.0  # seconds
         self.report = folder / "report.json"
         if not self.trainer.fresh and self.report.is_file():  # keep all but "after", which was measured earlier
             earlier = json.loads(self.report.read_text())
@@ -172,6 +173,8 @@ class Session:
 
     def _ready(self) -> None:
         at = self.trainer.step_index
+        if at == 0:
+            self.imitation = self.trainer.seconds
         if self.recipe.eval.before and at == 0 and "before" not in self.stages:
             self._measure("before")
             self._write({})  # now, so that a run that is killed later still has it

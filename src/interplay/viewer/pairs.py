@@ -21,10 +21,10 @@ _TRIES = 200
 
 
 def next_pair(run: RunReader, query: Mapping[str, str]) -> dict[str, Any]:
-    """Pair number `n` of a run: two different replies to one prompt, in random order. The same number always gives the
-    same pair, as long as the run has the same episodes."""
+    """Pair number `n` of a run: two different replies to one prompt that nobody has compared yet, in random order. The
+    same number always gives the same pair, as long as the run has the same episodes and labels."""
     number, index = int(query.get("n", "0")), run.source("train")
-    done = _count(run)
+    done, compared = _count(run), _compared(run)
     if not index.places:
         return {"pair": None, "labelled": done}
     rng = random.Random(seed_of("pair", run.key, number))
@@ -40,7 +40,9 @@ def next_pair(run: RunReader, query: Mapping[str, str]) -> dict[str, Any]:
             turns = rng.choice(able)
             first = rng.choice(turns)
             second = rng.choice([t for t in turns if t["text"] != first["text"]])
-            return {"pair": _pair(first, second), "labelled": done}
+            pair = _pair(first, second)
+            if _identity(pair["input"], pair["output_1"], pair["output_2"]) not in compared:
+                return {"pair": pair, "labelled": done}
     return {"pair": None, "labelled": done}
 
 
@@ -61,11 +63,31 @@ def label(run: RunReader, given: Mapping[str, Any]) -> int:
         raise InterplayError("a label needs input, output_1, output_2 and label (1, 2, or 0 for a tie).")
     row: dict[str, Any] = {"question": messages, "chosen": texts[verdict == 2], "rejected": texts[verdict == 1]}
     if verdict == 0:
-        asked = "\n\n".join(str(content) for _, content in messages)
-        row = {"input": asked, "output_1": texts[0], "output_2": texts[1], "label": 0}
+        row = {"input": _asked(messages), "output_1": texts[0], "output_2": texts[1], "label": 0}
     with run.lock, (run.folder / LABELS).open("a", encoding="utf-8") as file:
         file.write(json.dumps(row, separators=(",", ":")) + "\n")
     return _count(run)
+
+
+def _asked(messages: list[Any]) -> str:
+    return "\n\n".join(str(content) for _, content in messages)
+
+
+def _identity(asked: Any, *replies: Any) -> tuple[str, frozenset[Any]]:
+    """What two pairs have in common if a person need not compare both: the question and the two replies."""
+    return (asked if isinstance(asked, str) else _asked(asked)), frozenset(replies)
+
+
+def _compared(run: RunReader) -> set[tuple[str, frozenset[Any]]]:
+    path = run.folder / LABELS
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    rows = [json.loads(line) for line in lines]
+    return {
+        _identity(row["question"], row["chosen"], row["rejected"])
+        if "question" in row
+        else _identity(row["input"], row["output_1"], row["output_2"])
+        for row in rows
+    }
 
 
 def _count(run: RunReader) -> int:

@@ -41,21 +41,44 @@ function widest(plot, texts, i, round) {
   return Math.ceil(Math.max(42, needed + axis.gap + 4));
 }
 
+// A run has dozens of charts. They are drawn from the top of the page down, for a short time in each frame, so that those in the
+// window appear first and the page can be used while the others are drawn. Returns a function that takes the request back.
+const waiting = new Set();
+const FRAME = 40; // milliseconds
+let working = false;
+function soon(draw) {
+  waiting.add(draw);
+  if (!working) requestAnimationFrame(work);
+  working = true;
+  return () => waiting.delete(draw);
+}
+async function work() {
+  const began = performance.now();
+  for (const draw of waiting) {
+    waiting.delete(draw);
+    draw();
+    await null; // uPlot draws in a microtask
+    if (performance.now() - began > FRAME) break;
+  }
+  working = waiting.size > 0;
+  if (working) requestAnimationFrame(work);
+}
+
 // series: [{name, values, colour?, low?, high?}] over `steps`; values may have gaps. Between low and high a band is drawn.
 const STEPS = [1, 2, 5].flatMap((n) => [0, 1, 2, 3, 4, 5, 6].map((p) => n * 10 ** p)).sort((a, b) => a - b); // steps are whole numbers
 export function Chart({ title, steps, series, smoothing = 0, height = 170, note }) {
-  const place = useRef(null), legend = useRef(null);
+  const place = useRef(null), legend = useRef(null), remove = useRef(() => {});
   const theme = document.documentElement.dataset.theme;
   const drawn = series.map((s, i) => ({ ...s, colour: s.colour || hue(i) }));
   const key = JSON.stringify([title, smoothing, theme, drawn.map((s) => [s.name, s.values.length, s.values.at(-1)]), steps.length]);
-  useEffect(() => {
+  useEffect(() => () => remove.current(), []);
+  useEffect(() => soon(() => {
+    remove.current(); // what was drawn before stays until now
     const box = place.current;
     const tell = (at) => {
       if (!legend.current) return;
-      legend.current.querySelectorAll("b").forEach((b, i) => {
-        const values = drawn[i].values;
-        b.textContent = num(at === null ? lastOf(values) : values[at]);
-      });
+      const fields = legend.current.querySelectorAll("b");
+      drawn.slice(0, fields.length).forEach(({ values }, i) => { fields[i].textContent = num(at === null ? lastOf(values) : values[at]); });
       legend.current.querySelector("em").textContent = at === null ? "" : `step ${steps[at]}`;
     };
     const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
@@ -76,13 +99,14 @@ export function Chart({ title, steps, series, smoothing = 0, height = 170, note 
       hooks: { setCursor: [(u) => tell(u.cursor.idx ?? null)] },
     }, [steps, ...[...drawn.map((s) => s.values), ...banded.flatMap((s) => [s.high, s.low])].map((v) => smooth(v, smoothing))], box);
     tell(null);
-    const watch = new ResizeObserver(() => plot.setSize({ width: box.clientWidth, height }));
+    // The first call comes at once, with the size that the chart already has.
+    const watch = new ResizeObserver(() => box.clientWidth !== plot.width && plot.setSize({ width: box.clientWidth, height }));
     watch.observe(box);
-    return () => { watch.disconnect(); plot.destroy(); };
-  }, [key]);
+    remove.current = () => { watch.disconnect(); plot.destroy(); };
+  }), [key]);
   return html`<figure class="chart">
     <figcaption>${plain(title)}</figcaption>
-    <div ref=${place} class="plot"></div>
+    <div ref=${place} class="plot" style=${{ minHeight: `${height}px` }}></div>
     <div class="legend" ref=${legend}>
       ${drawn.map((s, i) => html`<span><i class=${i >= 8 ? "dashed" : ""} style=${{ "--own": s.colour }}></i>${plain(s.name)} <b></b></span>`)}<em></em>
     </div>

@@ -7,10 +7,12 @@ import { useAnswer } from "viewer/store.js";
 export function Evaluation({ run, about, query }) {
   const { data, error } = useAnswer(`run/${run}/evaluation`, {}, run);
   if (!data) return html`<${Waiting} error=${error} />`;
-  const stages = Object.entries(data.report?.results || {});
+  const stages = Object.entries(data.report?.results || {}).filter(([, results]) => results.length > 0); // a recipe may have no opponents
+  const exploitability = Object.entries(data.report?.exploitability || {});
   return html`<section>
-    ${!stages.length && !data.eval && html`<${Empty}>No evaluation yet. Measure the run with: interplay eval RUN<//>`}
-    ${stages.length > 0 && html`<h2>${stages.length > 1 ? "Before and after" : `${stages[0][0][0].toUpperCase()}${stages[0][0].slice(1)} training`}</h2><${Stages} stages=${stages} /><${Exploitability} found=${data.report.exploitability} />`}
+    ${!stages.length && !exploitability.length && !data.eval && html`<${Empty}>No evaluation yet. Measure the run with: interplay eval RUN<//>`}
+    ${stages.length > 0 && html`<h2>${stages.length > 1 ? "Before and after" : `${stages[0][0][0].toUpperCase()}${stages[0][0].slice(1)} training`}</h2><${Stages} stages=${stages} />`}
+    ${exploitability.length > 0 && html`<p>Exploitability: ${exploitability.map(([stage, r]) => html`<span class="chip">${stage} ${num(r["eval/exploitability"])}</span>`)}</p>`}
     ${data.eval && html`<${Suite} found=${data.eval} />`}
     ${data.episodes > 0 && html`<h2>Games</h2><p class="soft">Best and worst are by the mean reward of the roles that policies played, or by that of the chosen role.</p><${Episodes} run=${run} about=${about} query=${query} source="eval" order="worst" />`}
   </section>`;
@@ -36,18 +38,16 @@ const Stage = ({ found: r, drawn }) => r ? html`<td class="n first"><b>${percent
   <td class="n">${signed(r.reward)}</td>${drawn && html`<td class="n">${percent(r.draws / r.games)}</td>`}<td class="n">${percent(r.illegal_rate)}</td>`
   : html`<td class="first" colspan=${drawn ? 5 : 4}></td>`;
 
-const Exploitability = ({ found }) => { const rows = Object.entries(found || {}); return rows.length > 0 && html`<p>Exploitability: ${rows.map(([stage, r]) => html`<span class="chip">${stage} ${num(r["eval/exploitability"])}</span>`)}</p>`; };
-
 function Suite({ found }) {
   const [open, show] = useState(null);
   return html`<h2>interplay eval</h2>
     <p class="soft">${plain(found.env)}, ${found.split} tasks, ${found.games} for each seed (${found.seeds.join(", ")}), ${counted(found.samples, "game")} each, temperature ${num(found.temperature)}${found.legal ? ", only legal replies" : ""}.</p>
-    <div class="scroll"><table class="list"><thead><tr><th>policy</th><th>against</th><th>seat</th><th colspan="2">success</th><th class="n">score</th><th class="n">illegal</th><th class="n">tokens</th><th class="n">games</th><th></th></tr></thead>
+    ${found.results.length > 0 && html`<div class="scroll"><table class="list"><thead><tr><th>policy</th><th>against</th><th>seat</th><th colspan="2">success</th><th class="n">score</th><th class="n">illegal</th><th class="n">tokens</th><th class="n">games</th><th></th></tr></thead>
     <tbody>${found.results.map((r, i) => html`<tr><td>${plain(r.policy)}</td><td>${plain(r.opponent)}</td><td>${plain(r.role)}</td>
       <td class="n"><b>${percent(r.win_rate)}</b></td><td><${Interval} value=${r.win_rate} low=${r.win_low} high=${r.win_high} /></td>
       <td class="n">${num(r.reward)}</td><td class="n">${percent(r.illegal_rate)}</td><td class="n">${num(r.tokens_per_episode)}</td><td class="n">${r.games}</td>
       <td><button class="link" onClick=${() => show(open === i ? null : i)}>tasks</button></td></tr>
-      ${open === i && html`<tr><td colspan="10"><${Tasks} tasks=${r.tasks} /></td></tr>`}`)}</tbody></table></div>
+      ${open === i && html`<tr><td colspan="10"><${Tasks} tasks=${r.tasks} /></td></tr>`}`)}</tbody></table></div>`}
     ${found.results.some((r) => Object.keys(r.pass_at_k || {}).length > 1) && html`<h3>pass@k</h3><table class="list"><tbody>${found.results.map((r) => html`<tr><td>${plain(r.policy)} against ${plain(r.opponent)}, ${plain(r.role)}</td>${Object.entries(r.pass_at_k).map(([k, e]) => html`<td class="n">k = ${k}: <b>${percent(e.value)}</b> <small class="soft">${percent(e.low)} to ${percent(e.high)}</small></td>`)}</tr>`)}</tbody></table>`}
     ${found.budget && html`<${Budget} found=${found.budget} />`}
     ${Object.entries(CHANGES).map(([kind, title]) => found[kind]?.length > 0 && html`<h3>${title}</h3><div class="scroll"><table class="list"><thead><tr><th>change</th><th>against</th><th class="n">success</th><th class="n">drop (95%)</th><th class="n">games</th></tr></thead>

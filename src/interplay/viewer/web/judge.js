@@ -85,7 +85,7 @@ function Labelling({ run }) {
   return html`<h2>Which reply is better?</h2>
     <p class="soft">Two replies to the same prompt, in random order, without their scores. ${count ?? data?.labelled ?? 0} labelled; they are in labels.jsonl in the run folder.</p>
     ${failed && html`<${Fault} text=${failed} />`}
-    ${!data ? html`<${Waiting} error=${error} />` : !pair ? html`<${Empty}>No two different replies to one prompt are recorded in this run.<//>` : html`
+    ${!data ? html`<${Waiting} error=${error} />` : !pair ? html`<${Empty}>${data.labelled ? "No pair was found that you have not compared yet." : "No two different replies to one prompt are recorded in this run."}<//>` : html`
     <article class="labelling"><${Messages} messages=${pair.input.map(([role, content]) => ({ role, content, calls: [], media: [] }))} run=${run} />
       <div class="beside">${[["A", pair.output_1, 1], ["B", pair.output_2, 2]].map(([name, text, label]) => html`<div><div class="said"><${Long} text=${text || "(nothing)"} lines=${20} /></div><button class="button" onClick=${() => say(label)}>${name} is better <kbd>${name.toLowerCase()}</kbd></button></div>`)}</div>
       <p><button class="button plain" onClick=${() => say(0)}>No difference <kbd>=</kbd></button> <button class="link" onClick=${() => next(n + 1)}>skip <kbd>n</kbd></button></p></article>`}`;

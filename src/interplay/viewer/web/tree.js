@@ -40,12 +40,24 @@ export function Tree({ query, data, roles, to, most }) {
 
 const short = (text, most) => { const line = plain(text).trim().replace(/\s+/g, " "); return line.length > most ? line.slice(0, most - 1) + "…" : line || "(nothing)"; };
 
-function Candidate({ turn, data, to, most }) {
+// The playouts of a candidate: those whose id has its decision, its role (only if several roles act at once), its number and then
+// the number of the playout, as in "EPISODE.2.0.1.0/3X0".
+function playoutsOf(turn, data) {
+  const acting = [...new Set(data.turns.filter((t) => t.decision === turn.decision).map((t) => t.role))];
+  const own = [turn.decision, ...(acting.length > 1 ? [acting.indexOf(turn.role)] : []), turn.candidate].map(String);
   const plays = new Map();
   for (const t of data.playouts) {
     const path = t.id.startsWith(data.id + ".") ? t.id.slice(data.id.length + 1).split("/")[0] : "";
-    if (path.startsWith(`${turn.decision}.${turn.candidate}.`)) plays.set(path, [...(plays.get(path) || []), t]);
+    const numbers = path.split(".");
+    if (numbers.length === own.length + 1 && own.every((n, i) => n === numbers[i])) plays.set(path, [...(plays.get(path) || []), t]);
   }
+  return plays;
+}
+
+function Candidate({ turn, data, to, most }) {
+  const plays = playoutsOf(turn, data);
+  const same = (t) => t.decision === turn.decision && t.role === turn.role && t.candidate < turn.candidate && t.text.trim() === turn.text.trim();
+  const equal = plays.size === 0 && data.turns.find((t) => same(t) && playoutsOf(t, data).size > 0);
   return html`<aside class="candidate"><h3>Decision ${turn.decision + 1}, ${plain(turn.role)}, candidate ${turn.candidate + 1}${turn.kept && html` <span class="chip">kept</span>`}</h3>
     <div class="said"><${Long} text=${turn.text || "(nothing)"} /></div>
     <p>${turn.outlook !== null && html`return <b>${num(turn.outlook)}</b> `}<${Advantage} value=${turn.advantage} most=${most} onClick=${() => adjust({ explain: turn.id })} /> <${Rewards} rows=${turn.rewards} /></p>
@@ -54,6 +66,7 @@ function Candidate({ turn, data, to, most }) {
     ${plays.size > 0 ? html`<h4>${counted(plays.size, "playout")}</h4><ul class="playouts">${[...plays.values()].map((play) => html`<li>${play.map((t) => html`<span class="soft">${plain(t.role)}</span> ${short(t.text, 16)} `)}
       ${play.flatMap((t) => t.rewards).filter((r) => r[2] !== null).map((r) => html`<span class=${"reward " + (r[2] > 0 ? "up" : "down")}>${plain(r[0])} ${plain(r[1] || "team")} ${signed(r[2])}</span>`)}</li>`)}</ul>`
       : data.playouts.length === 0 && turn.outlook !== null && html`<p class="soft">Playouts are recorded with records.playouts = true.</p>`}
+    ${equal && html`<p class="soft">The same reply as candidate ${equal.candidate + 1}, whose playouts count for both.</p>`}
     ${data.playouts_left_out > 0 && html`<p class="soft">${data.playouts_left_out} turns of playouts are not shown.</p>`}
   </aside>`;
 }
