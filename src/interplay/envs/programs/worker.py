@@ -75,6 +75,7 @@ class ForkedRun:
 
     def __init__(self, pid: int, folder: str, reads: dict[int, str], order: int, group: cgroup.Cgroup | None) -> None:
         self.pid, self.folder, self.reads, self.order, self.group = pid, folder, reads, order, group
+        self.shown = 0  # the number that /proc shows for its first process; 0 while it is not known
         self.number: int | None = None  # of the run; None while it waits
         self.reported = False
         self.written: dict[str, bytes] = {"out": b"", "err": b"", "result": b""}
@@ -135,8 +136,8 @@ class ForkServer:
             gc.freeze()  # a collection in a fork would write to, and so copy, all memory that was imported
 
     def go_on_in_child(self) -> None:
-        """Go on in a child, which is the first process of a namespace of its own. Only a process of such a namespace can
-        fork runs into further ones without another process for each of them. This process waits until the child ends."""
+        """Go on in a child, which is the first process of a namespace of its own. Only a process of such a namespace
+        can fork runs into further ones without another process for each. This process waits until the child ends."""
         pid = os.fork()
         if pid:
             for fd in (0, 1, self.out, self.proc, self.held, self.selector.fileno(), self.made["lender"]):
@@ -315,9 +316,9 @@ class ForkServer:
         run has a control group, the kernel also limits what the group counts: all memory, with the files of the run,
         and all threads."""
         most, count = self.made["memory_mb"], self.made["processes"]
-        shown = self.shown()
-        for job in list(self.jobs.values()):
-            members = processes.family(shown.get(job.pid, 0), self.proc, itself=True)
+        self.find_numbers()
+        for job in [job for job in self.jobs.values() if job.shown]:
+            members = processes.family(job.shown, self.proc, itself=True)
             if len(members) > count:
                 job.excess = f"processes ({count})"
             elif sum(map(self.resident, members)) > most:  # a quick test, which counts shared pages several times
@@ -326,19 +327,23 @@ class ForkServer:
             if job.excess:
                 self.kill(job)
 
-    def shown(self) -> dict[int, int]:
-        """The numbers that /proc shows for the runs, by the numbers that they have here. They differ if this process is
-        in a namespace of its own."""
+    def find_numbers(self) -> None:
+        """Find the numbers that /proc shows for new runs. If this process is in a namespace of its own, they differ
+        from the numbers that it sees itself."""
+        new = {job.pid: job for job in self.jobs.values() if not job.shown}
         if not self.made["walls"]:
-            return {job.pid: job.pid for job in self.jobs.values()}
-        found = {}
-        own = os.readlink("self", dir_fd=self.proc)
-        for pid in processes.read(f"{own}/task/{own}/children", self.proc).split():
-            with suppress(OSError, ValueError, IndexError):
-                status = processes.read(f"{int(pid)}/status", self.proc).decode()
-                numbers = status.split("NSpid:")[1].split("\n")[0].split()
-                found[int(numbers[-2])] = int(pid)  # the last is the number in the run's own namespace
-        return found
+            for pid, job in new.items():
+                job.shown = pid
+        elif new:
+            known = {job.shown for job in self.jobs.values()}
+            own = os.readlink("self", dir_fd=self.proc)
+            for pid in map(int, processes.read(f"{own}/task/{own}/children", self.proc).split()):
+                if pid not in known:
+                    with suppress(OSError, ValueError, IndexError):
+                        status = processes.read(f"{pid}/status", self.proc).decode()
+                        numbers = status.split("NSpid:")[1].split("\n")[0].split()
+                        if (job := new.get(int(numbers[-2]))) is not None:  # the last is that in its own namespace
+                            job.shown = pid
 
     def resident(self, pid: int) -> float:
         """Megabytes in memory of one process."""
