@@ -52,9 +52,8 @@ def test_each_degree_recognises_what_it_promises_and_no_more(how: HistoryMatch) 
 def test_much_white_space_is_compared_at_once() -> None:
     """A program may send anything back. If the time grew with the square of the length, this would take a minute."""
     began = time.monotonic()
-    assert told(Message("assistant", " " * 50_000 + "<think> x"), "noise") == told(
-        Message("assistant", "<think>x"), "noise"
-    )
+    long, short = (Message("assistant", f"<think>y{space}x") for space in (" " * 50_000, " "))
+    assert told(long, "noise") == told(short, "noise")
     assert time.monotonic() - began < 5
 
 
