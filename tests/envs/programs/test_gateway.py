@@ -301,6 +301,9 @@ def test_strangers_web_pages_and_large_bodies_are_refused(serve: Any) -> None:
     with closing(socket.create_connection(("127.0.0.1", port))) as raw:
         raw.sendall(b"POST /v1/x HTTP/1.1\r\ncontent-length: 9000000\r\n\r\n")
         assert b" 413 " in raw.recv(1000)
+    status, found = served.raw("chat/completions", b"x" * 50_000_000)
+    assert status == 413, "the client can send all of it before it reads the answer"
+    assert found["error"]["message"] == "the body has 50,000,000 bytes; at most 8,388,608 are read."
     other = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="guess", max_retries=0)
     with pytest.raises(openai.AuthenticationError):
         other.models.list()

@@ -126,6 +126,8 @@ def test_a_crash_that_comes_again_is_the_policys_and_names_its_place(options: di
             r"more than env.program.memory_mb \(250\)",
         ),
         ("forks", {"processes": 8}, r"more than env.program.processes \(8\)"),
+        ("returns_much", {}, "it returned more than 16 MB"),
+        ("prints_much", {}, "it printed more than 16 MB"),
         ("computes", {"cpu_seconds": 0.5}, r"more than env.program.cpu_seconds \(0.5\)"),
     ],
 )

@@ -7,11 +7,12 @@ import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 LARGEST = 8 << 20  # the largest body, in bytes
 _HEAD = 64 << 10
+_PATIENCE = 30.0  # seconds after which the connection of a request that was refused is closed
 _SIZE = 1 << 10  # the most bytes of a chunk's size and its line end
 _REASONS = {
     200: "OK", 201: "Created", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
@@ -113,6 +114,7 @@ class _Connection(asyncio.Protocol):
         self._data = bytearray()
         self._head: _Head | None = None  # of the request whose body has not arrived completely
         self._chunks = _Chunks()  # of this request, if it comes in chunks
+        self._refused = False  # the rest of what the client sends is not read
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -131,6 +133,8 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         self._data += data
         if self._task is None:
             self._next()
@@ -142,11 +146,21 @@ class _Connection(asyncio.Protocol):
         try:
             request = self._request()
         except HttpError as error:
-            self._write(HttpReply.error(error.status, str(error)))
-            self.close()
+            self._refuse(HttpReply.error(error.status, str(error)))
             return
         if request is not None:
             self._task = asyncio.get_running_loop().create_task(self._serve(request))
+
+    def _refuse(self, reply: HttpReply) -> None:
+        """Answer a request that cannot be read. A client reads the answer only after it has sent everything, so what it
+        still sends is thrown away for a while. If the connection were closed at once, the client would see an error of
+        the connection, and try again."""
+        self._refused = True
+        self._data.clear()
+        self._write(replace(reply, headers={**reply.headers, "connection": "close"}))
+        if self._transport is not None:
+            self._transport.write_eof()
+        asyncio.get_running_loop().call_later(_PATIENCE, self.close)
 
     def _request(self) -> HttpRequest | None:
         if self._head is None:

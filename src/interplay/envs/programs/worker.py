@@ -78,8 +78,8 @@ class ForkedRun:
         self.shown = 0  # the number that /proc shows for its first process; 0 while it is not known
         self.number: int | None = None  # of the run; None while it waits
         self.reported = False
-        self.written: dict[str, bytes] = {"out": b"", "err": b"", "result": b""}
-        self.excess = ""  # the limit that it exceeded
+        self.written = {name: bytearray() for name in ("out", "err", "result")}
+        self.excess = ""  # what it did more than it may
 
 
 class ForkServer:
@@ -302,6 +302,8 @@ class ForkServer:
             job.written[name] += data
             return
         if data:
+            what = "returned" if name == "result" else "printed"
+            job.excess = f"it {what} more than {LARGEST // MEGABYTE} MB"
             self.kill(job)
         self.selector.unregister(fd)
         os.close(fd)
@@ -320,10 +322,10 @@ class ForkServer:
         for job in [job for job in self.jobs.values() if job.shown]:
             members = processes.family(job.shown, self.proc, itself=True)
             if len(members) > count:
-                job.excess = f"processes ({count})"
+                job.excess = f"it used more than env.program.processes ({count})"
             elif sum(map(self.resident, members)) > most:  # a quick test, which counts shared pages several times
                 used = sum(processes.memory_of(tasks, self.proc) for tasks in members.values())
-                job.excess = f"memory_mb ({most:g})" if used > most else ""
+                job.excess = f"it used more than env.program.memory_mb ({most:g})" if used > most else ""
             if job.excess:
                 self.kill(job)
 
@@ -370,13 +372,12 @@ class ForkServer:
         if used.ru_utime + used.ru_stime > self.made["cpu_seconds"]:
             err += f"\nit used more than env.program.cpu_seconds ({self.made['cpu_seconds']:g})\n"
         if job.group is not None and job.group.excess() == "memory" and not job.excess:
-            job.excess = f"memory_mb ({self.made['memory_mb']:g})"
+            job.excess = f"it used more than env.program.memory_mb ({self.made['memory_mb']:g})"
         if job in self.spares:  # it has ended by itself
             self.spares.remove(job)
             os.close(job.order)
         elif job.excess:
-            words = f"it used more than env.program.{job.excess}"
-            self.report(job, {"crash": {"kind": "LimitExceeded", "words": words, "place": "an unknown place"}})
+            self.report(job, {"crash": {"kind": "LimitExceeded", "words": job.excess, "place": "an unknown place"}})
         elif job.written["result"]:
             self.report(job, reports.told_by(job.written["result"]))
         elif code or not self.made["command"]:

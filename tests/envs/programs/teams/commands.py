@@ -123,6 +123,17 @@ def forks(row: dict[str, Any]) -> int:
     return 40
 
 
+def returns_much(row: dict[str, Any]) -> str:
+    talk()
+    return "x" * (17 << 20)
+
+
+def prints_much(row: dict[str, Any]) -> None:
+    talk()
+    while True:
+        print("x" * (1 << 20))
+
+
 def computes(row: dict[str, Any]) -> int:
     talk()
     while True:
