@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +132,14 @@ def _program(way: Mapping[str, Any], **how: Any) -> dict[str, Any]:
 
 def cpu_times() -> tuple[float, float]:
     """CPU seconds of this process, and of the processes of programs: the workers and what they have forked."""
-    ticks, programs = os.sysconf("SC_CLK_TCK"), 0.0
-    for listed in Path("/proc/self/task").glob("*/children"):
-        for pid in listed.read_text().split():
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            programs += sum(map(int, fields[11:15])) / ticks  # its own, and those of its children that have ended
+    ticks, programs, ahead = os.sysconf("SC_CLK_TCK"), 0.0, [str(os.getpid())]
+    while ahead:
+        for listed in Path(f"/proc/{ahead.pop()}/task").glob("*/children"):
+            with suppress(OSError):  # processes end while they are counted
+                for pid in listed.read_text().split():
+                    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                    programs += sum(map(int, fields[11:15])) / ticks  # with those of its children that have ended
+                    ahead.append(pid)
     return time.process_time(), programs
 
 

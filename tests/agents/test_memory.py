@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
 
-from interplay.agents.memory import Memory
+from interplay.agents.memory import Memory, spoken_in, told
 from interplay.agents.render import Renderer
+from interplay.agents.syntax import Hermes
 from interplay.models.tiny import build_tokenizer
 from interplay.types import HistoryMatch, Message, ProgramCall, Sample, Spoken, ToolCall
 
@@ -43,3 +47,20 @@ def test_each_degree_recognises_what_it_promises_and_no_more(how: HistoryMatch) 
             assert again.prompt.ids[: len(known)] == known and again.prompt.extends == "s"
     assert [name for name, history in found.items() if history == "kept"] == KEPT[how]
     assert {history for name, history in found.items() if name not in KEPT[how]} == {"foreign"}
+
+
+def test_much_white_space_is_compared_at_once() -> None:
+    """A program may send anything back. If the time grew with the square of the length, this would take a minute."""
+    began = time.monotonic()
+    long, short = (Message("assistant", f"<think>y{space}x") for space in (" " * 50_000, " "))
+    assert told(long, "noise") == told(short, "noise")
+    assert time.monotonic() - began < 5
+
+
+def test_calls_of_one_reply_are_sent_together_unless_the_program_wants_one() -> None:
+    tool = json.dumps({"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}})
+    text = "".join(f'<tool_call>{{"name": "add", "arguments": {{"a": {n}}}}}</tool_call>' for n in (1, 2))
+    both = spoken_in(Hermes(), text, ProgramCall((tool,)), "s").calls
+    assert [json.loads(c.arguments) for c in both] == [{"a": 1}, {"a": 2}]
+    assert len({c.id for c in both}) == 2, "a result names its call by this id"
+    assert spoken_in(Hermes(), text, ProgramCall((tool,), parallel=False), "s").calls == both[:1]

@@ -29,7 +29,7 @@ from interplay.agents.render import Prompt, Renderer, Said
 from interplay.agents.syntax import Syntax
 from interplay.types import HistoryMatch, Message, ProgramCall, Sample, Spoken, ToolCall
 
-_THINK = re.compile(r"\s*(</?think>)\s*")
+_THINK = re.compile("(</?think>)")
 
 
 @dataclass(frozen=True, slots=True)

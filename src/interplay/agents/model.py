@@ -40,6 +40,11 @@ class ModelAgent:
     def look(self, observation: Observation) -> View:
         if observation.call is not None and observation.fresh:
             refuse_media(self.role, observation.messages, self.engine.capabilities.media)
+            most = self.engine.limits().context_tokens
+            if most is not None:
+                begin = self.renderer.beginning(observation.messages, observation.call.tools, most)
+                if begin is not None:  # `_asked` refuses it
+                    return View(observation, begin)
             found = self.memory.recall(self.renderer, observation.messages, observation.call)
             return View(observation, found.prompt, found.messages, found)
         if not self.tools.calls and observation.tools:
@@ -67,7 +72,8 @@ class ModelAgent:
         room = self.sampling.max_tokens if most is None else most - len(view.prompt.ids)
         if room < 1:
             turn = turn_of(stamp, self.role, self, view.observation, "", view.prompt.digest)
-            why = f"the prompt has {len(view.prompt.ids):,} tokens, and this model reads at most {most:,}."
+            size = f"{'' if view.recalled else 'more than '}{len(view.prompt.ids):,}"
+            why = f"the prompt has {size} tokens, and this model reads at most {most:,}."
             turn.status, turn.spoken = Status.LENGTH, Spoken("", refused=why)
             return turn
         limit = min(self.sampling.max_tokens, room, call.max_tokens or room)

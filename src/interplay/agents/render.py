@@ -107,6 +107,16 @@ class Renderer:
         more, media = self._laid(rest, self._shown(messages)[len(before.prompt.media) :], len(ids))
         return Prompt(ids + more, text, before.id, before.prompt.media + media, before.prompt)
 
+    def beginning(self, messages: Sequence[Message], tools: Sequence[str], most: int) -> Prompt | None:
+        """If a conversation is far longer than `most` tokens: more than `most` tokens from its beginning. None if it
+        may fit. To tokenise all of it could take minutes, in which no other episode goes on."""
+        words = [w for m in messages for w in (m.content, *(c.arguments for c in m.tool_calls))] + list(tools)
+        if sum(map(len, words)) <= 32 * most:
+            return None
+        text = "".join(words)[: 16 * most]
+        ids = self._codec.encode(text)
+        return Prompt(ids, text) if len(ids) > most else None
+
     def decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
         """The reply's text without its end token, and whether it had one. Cached, because games repeat replies."""
         known = self._decoded.get(action)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -185,6 +186,21 @@ def test_a_name_stands_before_a_users_words_or_is_left_out(
     (turn,) = players.play([task])[0].turns
     prompt = players.loaded.tokenizer.decode(turn.last.prompt)
     assert ("bob" in prompt) == (not how) and "hello" in prompt
+
+
+def test_a_prompt_that_is_far_too_long_is_refused_before_all_of_it_is_read(
+    program: Make, players: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To tokenise megabytes takes minutes, in which no other episode goes on."""
+    most = players.engine.limits().context_tokens
+    read: list[int] = []
+    encode = players.renderer._codec.encode
+    monkeypatch.setattr(players.renderer._codec, "encode", lambda text: read.append(len(text)) or encode(text))
+    (episode,) = players.play(program("small_teams:asks_too_much"))
+    (turn,) = episode.turns
+    assert re.match(rf"the prompt has more than [\d,]+ tokens, and .* at most {most:,}\.", turn.spoken.refused)
+    assert turn.status == "length" and not turn.samples
+    assert max(read) == 16 * most
 
 
 def test_every_call_says_whether_its_history_is_new_kept_edited_or_foreign(program: Make, players: Any) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from interplay.envs.programs.counts import crash_line, refuse_bug
+from interplay.envs.programs.counts import CRASHED, crash_line, refuse_bug
 from interplay.errors import GuardError
-from interplay.types import Episode, Task
+from interplay.types import Episode, Rewards, Task
 
 
 def step(*crashes: str) -> list[Episode]:
@@ -15,6 +15,7 @@ def step(*crashes: str) -> list[Episode]:
     for n, (episode, signature) in enumerate(zip(episodes, crashes, strict=False)):
         if n % 2:
             episode.final_state = f"planner: x\n{crash_line(signature)}"
+            episode.rewards = Rewards.team(CRASHED, -0.1)
         else:
             episode.error = f"EnvError: the program crashed: words {crash_line(signature)}"
     return episodes
@@ -26,3 +27,12 @@ def test_only_the_same_crash_in_more_than_a_fifth_of_the_episodes_is_a_bug() -> 
     refuse_bug(step(*(f"KeyError at team.py:{line}" for line in range(10))), 4)  # at different lines
     with pytest.raises(GuardError, match=r"3 of the 10 episodes of step 4 crashed with KeyError at team\.py:7;"):
         refuse_bug(step(bug, bug, bug), 4)
+
+
+def test_what_a_policy_says_is_no_crash() -> None:
+    """Otherwise a policy could stop the run."""
+    episodes = step()
+    for episode in episodes:
+        episode.final_state = f"planner: x\n{crash_line('KeyError at team.py:7')}"
+        episode.rewards = Rewards.team("score", 1.0)
+    refuse_bug(episodes, 4)

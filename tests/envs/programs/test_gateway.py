@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import threading
 import time
@@ -17,6 +18,7 @@ import openai
 import pytest
 
 from interplay.envs.programs.gateway import HttpRun
+from interplay.envs.programs.http import _Chunks
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.run import Inquiry, Reply
 from interplay.types import Spoken, ToolCall
@@ -214,6 +216,10 @@ NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "req
         {"stream_options": "usage"},
         {"top_logprobs": "many"},
         {"guided_choice": 5},
+        {"guided_choice": ["x"] * 1025},
+        {"stop": ["x"] * 65},
+        {"messages": [{"role": "user", "content": ""}] * 10_001},
+        {"response_format": {"type": "json_schema", "json_schema": {"strict": True, "schema": {"enum": []}}}},
         {"response_format": {"type": "json_schema", "json_schema": {"strict": True, "schema": {"enum": 5}}}},
         {"response_format": {"type": "json_schema", "json_schema": {
             "strict": True, "schema": {"$defs": {"node": NODE}, "$ref": "#/$defs/node"},
@@ -295,11 +301,48 @@ def test_strangers_web_pages_and_large_bodies_are_refused(serve: Any) -> None:
     with closing(socket.create_connection(("127.0.0.1", port))) as raw:
         raw.sendall(b"POST /v1/x HTTP/1.1\r\ncontent-length: 9000000\r\n\r\n")
         assert b" 413 " in raw.recv(1000)
+    status, found = served.raw("chat/completions", b"x" * 50_000_000)
+    assert status == 413, "the client can send all of it before it reads the answer"
+    assert found["error"]["message"] == "the body has 50,000,000 bytes; at most 8,388,608 are read."
     other = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="guess", max_retries=0)
     with pytest.raises(openai.AuthenticationError):
         other.models.list()
     right = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=served.run.key, max_retries=0)
     assert len(right.models.list().data) == 2
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_a_body_in_chunks_is_read_as_it_arrives(piece: int) -> None:
+    """No chunk is read twice: a program that sends many small ones would stop the server for all others."""
+    chunks, waiting, longest, body = _Chunks(), bytearray(), 0, None
+    sent = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (b"ab", b"c" * 20, b"\r\n") * 50) + b"0\r\n\r\n"
+    for at in range(0, len(sent), piece):
+        assert body is None
+        waiting += sent[at : at + piece]
+        body = chunks.taken(waiting)
+        longest = max(longest, len(waiting))
+    assert body == (b"ab" + b"c" * 20 + b"\r\n") * 50
+    assert not waiting and longest < 30, "only a chunk that is not complete waits"
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (b"-5\r\nabc", "400 .*a chunk has no size"),
+        (b"\r\nabc", "400 .*a chunk has no size"),
+        (b"5" * 2000, "400 .*the size of a chunk is longer than 1,024 bytes"),
+        (b"1\r\na\r\n800000\r\n", "413 .*the body is larger than 8,388,608 bytes"),
+    ],
+)
+def test_chunks_that_cannot_be_read_are_refused_with_a_sentence(serve: Any, sent: bytes, words: str) -> None:
+    served = serve()
+    with closing(socket.create_connection(("127.0.0.1", served.run.gateway.port))) as raw:
+        raw.settimeout(60)
+        raw.sendall(b"POST /v1/x HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + sent)
+        found = b""
+        while piece := raw.recv(1000):
+            found += piece
+    assert re.search(words, found.decode(), re.S)
 
 
 def test_a_retry_joins_the_call_in_flight_and_equal_calls_stay_apart(serve: Any) -> None:

@@ -16,7 +16,7 @@ from interplay import envs
 from interplay.envs.programs import process
 from interplay.envs.programs.program import OutsideProgram
 from interplay.errors import ConfigError, EnvError
-from interplay.types import Task
+from interplay.types import Rewards, Task
 
 TEAMS = Path(__file__).parent / "teams"
 
@@ -75,6 +75,17 @@ def test_a_program_reaches_the_gateway_and_its_folder_and_nothing_else(
         assert opened["secret"] and opened["neighbour"] and opened["service"] and not opened["beside"]
 
 
+def test_the_folder_of_every_run_is_empty_and_has_the_same_path() -> None:
+    """A program may tell the model where it is, and a replay must ask the same."""
+    task = task_of(function="commands:home")
+    first, waiting = played(task), envs.make(task)
+    waiting.observe()  # it has its folder while the next one runs
+    home = result(first)[0]
+    assert result(first) == [home, home, home, []] and result(played(task)) == result(first)
+    waiting.step({"planner": "x"})
+    assert waiting.observe() == {} and result(waiting) == result(first)  # type: ignore[arg-type]
+
+
 def test_what_a_program_started_ends_with_it() -> None:
     """Also a process in a session of its own: it is in the program's namespace."""
     played(task_of(function="commands:leaves_a_child"))
@@ -115,6 +126,8 @@ def test_a_crash_that_comes_again_is_the_policys_and_names_its_place(options: di
             r"more than env.program.memory_mb \(250\)",
         ),
         ("forks", {"processes": 8}, r"more than env.program.processes \(8\)"),
+        ("returns_much", {}, "it returned more than 16 MB"),
+        ("prints_much", {}, "it printed more than 16 MB"),
         ("computes", {"cpu_seconds": 0.5}, r"more than env.program.cpu_seconds \(0.5\)"),
     ],
 )
@@ -183,6 +196,24 @@ def test_a_worker_that_is_gone_is_an_error_and_not_the_policys_fault(heard: bool
     env.step({"planner": "x"})
     with pytest.raises(EnvError, match="lost worker"):
         env.observe()
+
+
+def test_a_program_gets_the_log_probs_of_the_tokens_that_were_sampled(players: Any) -> None:
+    """Each of the `n` answers of one call is a turn, sampled by itself."""
+    told: list[Any] = []
+
+    def heard(env: OutsideProgram, result: Any, calls: Any) -> Rewards:
+        told.append(result)
+        return Rewards()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OutsideProgram, "rewarded", heard)
+        (episode,) = players.play([task_of(function="commands:logprobs")])
+    turns = [turn.last for turn in episode.turns]
+    assert len(turns) == 2 and turns[0].action != turns[1].action
+    for turn, rows in zip(turns, told[0], strict=True):
+        assert [value for _, value in rows] == pytest.approx(turn.logprobs)
+        assert "".join(text for text, _ in rows).startswith(turn.text)
 
 
 def test_episodes_of_processes_are_played_by_a_model(players: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from interplay.errors import GuardError
 from interplay.types import Episode
 
 SHARE = 0.2  # if more than this share of a step's episodes crash at the same place, the program has a bug
-_CRASH = re.compile(r"\[crash (.*?)\]$", re.M)
+CRASHED = "crashed"  # the team's reward if a reply of a policy made the program crash
 _lock = threading.Lock()
 _counts: Counter[str] = Counter()
 
@@ -30,18 +29,24 @@ def take() -> dict[str, float]:
 
 
 def crash_line(signature: str) -> str:
-    """The line that marks a crash in an episode's final state or error."""
+    """The line that marks a crash. It is the end of the episode's final state or error."""
     return f"[crash {signature}]"
 
 
 def refuse_bug(episodes: Sequence[Episode], step: int) -> None:
     """Raise `GuardError` if the same crash ended too many of a step's episodes, no matter who was blamed for them."""
-    found: Counter[str] = Counter()
-    for episode in episodes:
-        found.update(set(_CRASH.findall(f"{episode.final_state}\n{episode.error or ''}")))
+    found = Counter(signature for episode in episodes if (signature := _crash_of(episode)))
     for signature, times in found.most_common(1):
         if times > max(1, SHARE * len(episodes)):
             raise GuardError(
                 f"{times} of the {len(episodes)} episodes of step {step} crashed with {signature}; this is a bug of "
                 "the program, which must accept whatever a model says. Fix it at this place."
             )
+
+
+def _crash_of(episode: Episode) -> str:
+    """The signature of the crash that ended an episode; empty if it did not crash. A final state also contains what the
+    policies said, which may look like such a line, so it counts only if the team got the reward for a crash."""
+    text = episode.error or (episode.final_state if any(r.name == CRASHED for r in episode.rewards) else "")
+    _, mark, rest = text.rpartition("[crash ")
+    return rest.removesuffix("]") if mark and rest.endswith("]") else ""

@@ -6,11 +6,14 @@ import asyncio
 import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 LARGEST = 8 << 20  # the largest body, in bytes
 _HEAD = 64 << 10
+_PATIENCE = 30.0  # seconds after which the connection of a request that was refused is closed
+_SIZE = 1 << 10  # the most bytes of a chunk's size and its line end
 _REASONS = {
     200: "OK", 201: "Created", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
     405: "Method Not Allowed", 410: "Gone", 413: "Content Too Large", 500: "Internal Server Error", 502: "Bad Gateway",
@@ -110,6 +113,8 @@ class _Connection(asyncio.Protocol):
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._data = bytearray()
         self._head: _Head | None = None  # of the request whose body has not arrived completely
+        self._chunks = _Chunks()  # of this request, if it comes in chunks
+        self._refused = False  # the rest of what the client sends is not read
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -128,6 +133,8 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         self._data += data
         if self._task is None:
             self._next()
@@ -139,11 +146,21 @@ class _Connection(asyncio.Protocol):
         try:
             request = self._request()
         except HttpError as error:
-            self._write(HttpReply.error(error.status, str(error)))
-            self.close()
+            self._refuse(HttpReply.error(error.status, str(error)))
             return
         if request is not None:
             self._task = asyncio.get_running_loop().create_task(self._serve(request))
+
+    def _refuse(self, reply: HttpReply) -> None:
+        """Answer a request that cannot be read. A client reads the answer only after it has sent everything, so what it
+        still sends is thrown away for a while. If the connection were closed at once, the client would see an error of
+        the connection, and try again."""
+        self._refused = True
+        self._data.clear()
+        self._write(replace(reply, headers={**reply.headers, "connection": "close"}))
+        if self._transport is not None:
+            self._transport.write_eof()
+        asyncio.get_running_loop().call_later(_PATIENCE, self.close)
 
     def _request(self) -> HttpRequest | None:
         if self._head is None:
@@ -155,7 +172,7 @@ class _Connection(asyncio.Protocol):
             self._head = _head_of(bytes(self._data[:end]))
             del self._data[: end + 4]
         head = self._head
-        body = _chunked(self._data) if head.length is None else _counted(self._data, head.length)
+        body = self._chunks.taken(self._data) if head.length is None else _counted(self._data, head.length)
         if body is None:
             return None
         self._head = None
@@ -217,26 +234,42 @@ def _counted(data: bytearray, length: int) -> bytes | None:
     return body
 
 
-def _chunked(data: bytearray) -> bytes | None:
-    """Take a body that was sent in chunks from `data`; None if it has not arrived completely."""
-    body: list[bytes] = []
-    at = 0
-    while (line := data.find(b"\r\n", at)) >= 0:
-        try:
-            size = int(data[at:line].split(b";")[0], 16)
-        except ValueError:
-            raise HttpError(400, "a chunk has no size; expected a hexadecimal number.") from None
-        if line + size > LARGEST:
-            raise HttpError(413, f"the body is larger than {LARGEST:,} bytes.")
-        end = line + 2 + size
-        if len(data) < end + 2:
+class _Chunks:
+    """Reads bodies that are sent in chunks. Each chunk is read once, as soon as it has arrived."""
+
+    def __init__(self) -> None:
+        self._body = bytearray()
+        self._read = 0  # bytes of the body's chunks, with their sizes
+
+    def taken(self, data: bytearray) -> bytes | None:
+        """Take the chunks from `data` that have arrived. Return the body after its last chunk, otherwise None."""
+        at, last = 0, False
+        while not last and (line := data.find(b"\r\n", at, at + _SIZE)) >= 0:
+            size = _size_of(data[at:line])
+            end = line + 2 + size
+            if self._read + end > LARGEST:
+                raise HttpError(413, f"the body is larger than {LARGEST:,} bytes.")
+            if len(data) < end + 2:
+                break
+            self._body += data[line + 2 : end]
+            at, last = end + 2, not size
+        else:
+            if not last and len(data) - at >= _SIZE:
+                raise HttpError(400, f"the size of a chunk is longer than {_SIZE:,} bytes.")
+        del data[:at]
+        self._read += at
+        if not last:
             return None
-        if not size:
-            del data[: end + 2]
-            return b"".join(body)
-        body.append(bytes(data[line + 2 : end]))
-        at = end + 2
-    return None
+        body, self._body, self._read = bytes(self._body), bytearray(), 0
+        return body
+
+
+def _size_of(line: bytes | bytearray) -> int:
+    """The size of a chunk, from the line before it."""
+    with suppress(ValueError):
+        if (size := int(line.split(b";")[0], 16)) >= 0:
+            return size
+    raise HttpError(400, "a chunk has no size; expected a hexadecimal number.")
 
 
 def _written(reply: HttpReply) -> bytes:

@@ -53,11 +53,13 @@ class ProcessRun(HttpRun):
             "INTERPLAY_EFFECTS": f"{self.url}/effects", "INTERPLAY_TASK": told, "INTERPLAY_SEED": str(seed),
             "PYTHONHASHSEED": "0",
         }  # fmt: skip
+        self._reported = False
         self._worker = _worker_of(options)
         self._number = self._worker.begin(self, environment, row)
 
     def told(self, how: Mapping[str, Any]) -> None:
         """Finish the run with the worker's report of how it ended."""
+        self._reported = True
         if "crash" in how:
             self.finish(None, ProgramCrash(**how["crash"]))
         elif "result" in how:
@@ -67,7 +69,8 @@ class ProcessRun(HttpRun):
 
     def close(self) -> None:
         super().close()
-        self._worker.end(self._number)
+        if not self._reported:
+            self._worker.end(self._number)
 
 
 def _value(out: str) -> Any:

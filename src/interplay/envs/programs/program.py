@@ -27,7 +27,7 @@ from interplay.config import Section
 from interplay.envs.env import Env, register
 from interplay.envs.programs import attach, ending
 from interplay.envs.programs.coroutine import CoroutineRun, How
-from interplay.envs.programs.counts import count, crash_line
+from interplay.envs.programs.counts import CRASHED, count, crash_line
 from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.process import ProcessRun
@@ -210,7 +210,7 @@ class Asking(Env):
     def outcome(self) -> Rewards | Awaitable[Rewards]:
         run = self._run
         if self._crash is not None:
-            return Rewards.team("crashed", self.crashed)
+            return Rewards.team(CRASHED, self.crashed)
         if run is None or not run.ended:  # truncated
             self.close()
             return Rewards()
@@ -266,7 +266,7 @@ class OutsideProgram(Asking):
 
     @property
     def reward_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (*self.options.rewards, "crashed")
+        return (*self.options.rewards, CRASHED)
 
     @classmethod
     def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:

@@ -19,7 +19,7 @@ def place_of(frames: Sequence[tuple[str, int | None]]) -> str:
     return f"{found[-1][0]}:{found[-1][1]}" if found else "an unknown place"
 
 
-def told_by(data: bytes) -> dict:
+def told_by(data: bytes | bytearray) -> dict:
     """What a run reported about its end. The run may have executed what a model wrote, so only the known fields are
     read: a run cannot report for another run, end this process, or declare its own failure a failure of the system."""
     try:

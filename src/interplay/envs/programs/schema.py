@@ -22,6 +22,8 @@ def every(schema: Any, limit: int = LIMIT) -> list[Any]:
     """
     root = schema if isinstance(schema, Mapping) else {}
     found = _values(schema, root, "the schema", limit)
+    if not found:
+        raise Unlistable("the schema allows no answer")
     if len(found) > limit:
         raise Unlistable(f"the schema allows {len(found):,} answers, more than {limit:,}")
     return found

@@ -18,6 +18,9 @@ Names = Literal["prefix", "drop"]
 _SIGNATURES = {"image": b"\x89PNG\r\n\x1a\n", "audio": b"RIFF"}  # the first bytes of PNG and WAV files
 
 
+MESSAGES = 10_000  # the most messages of a conversation
+
+
 class WireError(EnvError):
     """A request of a program that cannot be served as it is."""
 
@@ -31,6 +34,8 @@ def messages_of(
         given = [{"role": "user", "content": given}]
     if isinstance(given, Mapping) or not isinstance(given, Sequence):
         raise WireError(f"messages is a {type(given).__name__}; expected a list of messages.")
+    if len(given) > MESSAGES:
+        raise WireError(f"messages has {len(given):,} messages; at most {MESSAGES:,} are read.")
     begin = (Message("system", first),) if first else ()
     out = begin + tuple(one if isinstance(one, Message) else _message(one, n, names) for n, one in enumerate(given))
     if not out:

@@ -37,9 +37,9 @@ def _call(what: str, result: int) -> int:
 
 def enter_namespaces(network: bool) -> None:
     """Enter new namespaces for users, mounts and shared memory and, without `network`, a network that has only a
-    loopback of its own."""
+    loopback of its own. The next child will be the first process of a new namespace for processes."""
     uid, gid = os.getuid(), os.getgid()
-    _call("user namespaces", _LIBC.unshare(_NEW_USER | _NEW_NS | _NEW_IPC | (0 if network else _NEW_NET)))
+    _call("user namespaces", _LIBC.unshare(_NEW_USER | _NEW_NS | _NEW_IPC | _NEW_PID | (0 if network else _NEW_NET)))
     for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(line)
@@ -62,9 +62,33 @@ def limit_folder(folder: str, megabytes: float) -> None:
     _call("mounts", _LIBC.mount(b"tmpfs", folder.encode(), b"tmpfs", 0x2 | 0x4, options))  # no setuid, no devices
 
 
-def new_processes() -> None:
-    """Make the next child the first process of a new namespace: when it ends, all that it started end too."""
-    _call("process namespaces", _LIBC.unshare(_NEW_PID))
+class ProcessNamespaces:
+    """Forks processes, each of which is the first of a new namespace: when it ends, all that it started end too. The
+    caller's own process namespace must belong to the user namespace that it has entered."""
+
+    def __init__(self) -> None:
+        self.own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self._leave()
+        self._return()
+
+    def fork(self) -> int:
+        self._leave()
+        try:
+            pid = os.fork()
+        except OSError:
+            self._return()
+            raise
+        if pid:
+            self._return()
+        return pid
+
+    def _leave(self) -> None:
+        """From now on, children are in a new namespace."""
+        _call("process namespaces", _LIBC.unshare(_NEW_PID))
+
+    def _return(self) -> None:
+        """From now on, children are in the caller's namespace."""
+        _call("process namespaces", _LIBC.setns(self.own, _NEW_PID))
 
 
 class FileRules:
@@ -100,24 +124,29 @@ def _rule(path: str, rights: int) -> ctypes.Array[ctypes.c_char] | None:
     return ctypes.create_string_buffer(struct.pack("=Qi", rights, handle))
 
 
-def restrict_sockets() -> None:
-    """Allow this process and all that it starts only sockets of the namespace's own network. The namespace does not
-    limit sockets in the file system (to which Landlock lets programs connect) and sockets of virtual machines."""
-    if (known := _ARCHITECTURES.get(os.uname().machine)) is None:
-        raise OSError(0, f"there is no filter of system calls for {os.uname().machine}")
-    architecture, numbered = known
-    load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06  # instructions of classic BPF
-    refuse, allow = 0x50000 | 13, 0x7FFF0000  # the call gives "permission denied"; the call is made
-    lines = [
-        (load, 0, 0, 4), (equal, 0, 8, architecture), (load, 0, 0, 0), (at_least, 6, 0, 1 << 30),
-        (equal, 5, 0, 425),  # io_uring_setup: its rings open sockets too
-        (equal, 0, 5, numbered), (load, 0, 0, 16), (equal, 3, 0, socket.AF_INET), (equal, 2, 0, socket.AF_INET6),
-        (equal, 1, 0, socket.AF_NETLINK), (give, 0, 0, refuse), (give, 0, 0, allow),
-    ]  # fmt: skip
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in lines))
-    program = ctypes.create_string_buffer(struct.pack("@HP", len(lines), ctypes.addressof(code)))
-    _call("no_new_privs", _LIBC.prctl(38, 1, 0, 0, 0))
-    _call("seccomp", _LIBC.prctl(22, 2, program, 0, 0))
+class SocketFilter:
+    """Allows a process and all that it starts only sockets of the namespace's own network. The namespace does not limit
+    sockets in the file system (to which Landlock lets programs connect) and sockets of virtual machines. The filter of
+    system calls is made once, and every run is restricted by it."""
+
+    def __init__(self) -> None:
+        if (known := _ARCHITECTURES.get(os.uname().machine)) is None:
+            raise OSError(0, f"there is no filter of system calls for {os.uname().machine}")
+        architecture, numbered = known
+        load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06  # instructions of classic BPF
+        refuse, allow = 0x50000 | 13, 0x7FFF0000  # the call gives "permission denied"; the call is made
+        lines = [
+            (load, 0, 0, 4), (equal, 0, 8, architecture), (load, 0, 0, 0), (at_least, 6, 0, 1 << 30),
+            (equal, 5, 0, 425),  # io_uring_setup: its rings open sockets too
+            (equal, 0, 5, numbered), (load, 0, 0, 16), (equal, 3, 0, socket.AF_INET), (equal, 2, 0, socket.AF_INET6),
+            (equal, 1, 0, socket.AF_NETLINK), (give, 0, 0, refuse), (give, 0, 0, allow),
+        ]  # fmt: skip
+        self._code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in lines))
+        self._program = ctypes.create_string_buffer(struct.pack("@HP", len(lines), ctypes.addressof(self._code)))
+
+    def restrict(self) -> None:
+        _call("no_new_privs", _LIBC.prctl(38, 1, 0, 0, 0))
+        _call("seccomp", _LIBC.prctl(22, 2, self._program, 0, 0))
 
 
 def die_with_parent() -> None:

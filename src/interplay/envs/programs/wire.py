@@ -15,11 +15,12 @@ from typing import Any, Literal
 
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.run import Inquiry
-from interplay.envs.programs.schema import Unlistable, every
+from interplay.envs.programs.schema import LIMIT, Unlistable, every
 from interplay.envs.programs.talk import Names, WireError, messages_of, tools_of, words_of
 from interplay.types import HistoryMatch, Message, ProgramCall, Spoken, ToolCall
 
 Json = Mapping[str, Any]
+STOPS = 64  # the most stop strings of a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ def chat_order(body: Json, names: Names, history: HistoryMatch) -> ChatOrder:
         )
     if body.get("guided_choice"):  # vLLM's name for a list of the allowed replies
         only = tuple(Spoken(str(text)) for text in body["guided_choice"])
+        if len(only) > LIMIT:
+            raise WireError(f"guided_choice has {len(only):,} replies; expected at most {LIMIT:,}.")
     if (body.get("top_logprobs") or 0) > 0:
         raise WireError("top_logprobs is more than 0; only the sampled token's log-prob is known, expected 0.")
     call = ProgramCall(
@@ -124,6 +127,8 @@ def _stops(given: Any) -> tuple[str, ...]:
     stops = [given] if isinstance(given, str) else given
     if not isinstance(stops, Sequence) or not all(isinstance(s, str) and s for s in stops):
         raise WireError(f"stop is {given!r}; expected a string, or a list of strings that are not empty.")
+    if len(stops) > STOPS:
+        raise WireError(f"stop has {len(stops):,} strings; expected at most {STOPS}.")
     return tuple(stops)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import importlib
+import itertools
 import json
 import os
 import resource
@@ -45,11 +46,11 @@ MEGABYTE = 1 << 20
 THREADS = max(1024, 16 * (os.cpu_count() or 1))
 
 
-def limit(kind: int, most: int) -> None:
-    """Set a limit for this process and for each process that it starts. A lower limit that it has already stays."""
+def limit(kind: int, most: int) -> tuple[int, tuple[int, int]]:
+    """A limit of a run, as `setrlimit` takes it. A lower limit that this process has already stays."""
     hard = resource.getrlimit(kind)[1]
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(kind, (most, most))
+    return kind, (most, most)
 
 
 def more_files(now: tuple[int, int]) -> None:
@@ -58,15 +59,27 @@ def more_files(now: tuple[int, int]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(now[0], wanted), now[1]))
 
 
+def ranges_of(files: list[int]) -> list[tuple[int, int]]:
+    """Numbers of open files, as ranges that `os.closerange` takes. One call closes a whole range."""
+    out: list[tuple[int, int]] = []
+    for fd in sorted(files):
+        if out and out[-1][1] == fd:
+            out[-1] = (out[-1][0], fd + 1)
+        else:
+            out.append((fd, fd + 1))
+    return out
+
+
 class ForkedRun:
     """A run that goes on, or a process that waits for one: its processes, its folder and what it has written."""
 
     def __init__(self, pid: int, folder: str, reads: dict[int, str], order: int, group: cgroup.Cgroup | None) -> None:
         self.pid, self.folder, self.reads, self.order, self.group = pid, folder, reads, order, group
+        self.shown = 0  # the number that /proc shows for its first process; 0 while it is not known
         self.number: int | None = None  # of the run; None while it waits
         self.reported = False
-        self.written: dict[str, bytes] = {"out": b"", "err": b"", "result": b""}
-        self.excess = ""  # the limit that it exceeded
+        self.written = {name: bytearray() for name in ("out", "err", "result")}
+        self.excess = ""  # what it did more than it may
 
 
 class ForkServer:
@@ -94,7 +107,18 @@ class ForkServer:
         walls.die_with_parent()
         if made["walls"]:
             walls.enter_namespaces(made["network"])
+            self.go_on_in_child()
+            self.spaces = walls.ProcessNamespaces()
             self.files = walls.FileRules([*walls.readable_by_default(), *made["readable"]])
+            self.sockets = None if made["network"] else walls.SocketFilter()
+            self.home = os.path.join(self.folder, "run")
+            os.mkdir(self.home)
+        self.limits = [
+            (resource.RLIMIT_CORE, (0, 0)),
+            (resource.RLIMIT_NOFILE, self.open_files),
+            limit(resource.RLIMIT_DATA, int(made["memory_mb"] * MEGABYTE)),
+            limit(resource.RLIMIT_CPU, int(made["cpu_seconds"]) + 1),
+        ]
         self.place = cgroup.find_place()[0]  # after isolation, because then root may not divide another user's group
         if made["walls"] and not made["network"]:
             walls.lend_listener(made["port"], made["lender"])
@@ -110,6 +134,16 @@ class ForkServer:
             self.function = getattr(importlib.import_module(module), name)
             gc.collect()
             gc.freeze()  # a collection in a fork would write to, and so copy, all memory that was imported
+
+    def go_on_in_child(self) -> None:
+        """Go on in a child, which is the first process of a namespace of its own. Only a process of such a namespace
+        can fork runs into further ones without another process for each. This process waits until the child ends."""
+        pid = os.fork()
+        if pid:
+            for fd in (0, 1, self.out, self.proc, self.held, self.selector.fileno(), self.made["lender"]):
+                os.close(fd)
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
+        walls.die_with_parent()
 
     def run(self) -> None:
         self.tell({"ready": True})
@@ -158,11 +192,17 @@ class ForkServer:
 
     def fork(self) -> ForkedRun:
         """A process that is ready to run the program, and waits to be told the task."""
-        folder = tempfile.mkdtemp(dir=self.folder)
+        walled = self.made["walls"]
+        folder = self.home if walled else tempfile.mkdtemp(dir=self.folder)
         pipes = {name: os.pipe() for name in ("out", "err", "result")}
         told, order = os.pipe()
         group = self.new_group()
-        pid = os.fork()
+        others = [order, self.out, self.proc, self.held, self.selector.fileno(), *(r for r, _ in pipes.values())]
+        others += [self.spaces.own] if walled else []
+        for job in (*self.jobs.values(), *self.spares):
+            others += job.reads if job.number is not None else [*job.reads, job.order]
+        ranges = ranges_of(others)
+        pid = self.spaces.fork() if walled else os.fork()
         if pid == 0:
             code = 1
             try:
@@ -170,12 +210,8 @@ class ForkServer:
                     group.enter()
                 for one in self.groups:  # with one of their files, a program could raise its limits or end other runs
                     one.close()
-                others = [order, self.out, self.proc, self.held, self.selector.fileno()]
-                others += [r for r, _ in pipes.values()]
-                for job in (*self.jobs.values(), *self.spares):
-                    others += job.reads if job.number is not None else [*job.reads, job.order]
-                for fd in others:
-                    os.close(fd)
+                for first, after in ranges:
+                    os.closerange(first, after)
                 self.child(told, folder, {name: w for name, (_, w) in pipes.items()})
                 code = 0
             except BaseException:
@@ -211,54 +247,43 @@ class ForkServer:
         return group
 
     def child(self, told: int, folder: str, pipes: dict[str, int]) -> None:
-        """The process that waits for the program, and the program itself."""
+        """The process of a run, until the run has ended."""
         os.setsid()
         walls.die_with_parent()
         null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.dup2(pipes["out"], 1)
-        os.dup2(pipes["err"], 2)
-        for fd in (pipes["out"], pipes["err"]):
+        for fd, standard in ((null, 0), (pipes["out"], 1), (pipes["err"], 2)):
+            os.dup2(fd, standard)
             os.close(fd)
         if self.made["walls"]:
             walls.limit_folder(folder, self.made["disk_mb"])
-            walls.new_processes()
-        pid = os.fork()
-        if pid:
-            os.close(pipes["result"])
-            os.close(told)
-            _, status, used = os.wait4(pid, 0)
-            if used.ru_utime + used.ru_stime > self.made["cpu_seconds"]:
-                os.write(2, f"\nit used more than env.program.cpu_seconds ({self.made['cpu_seconds']:g})\n".encode())
-            os._exit(os.waitstatus_to_exitcode(status) & 255)
-        walls.die_with_parent()
-        os.environ.update(HOME=folder, TMPDIR=folder)
+        os.environ["HOME"] = os.environ["TMPDIR"] = folder
         os.chdir(folder if self.made["walls"] else self.made["cwd"])
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_NOFILE, self.open_files)
-        limit(resource.RLIMIT_DATA, int(self.made["memory_mb"] * MEGABYTE))
-        limit(resource.RLIMIT_CPU, int(self.made["cpu_seconds"]) + 1)
+        for kind, values in self.limits:
+            resource.setrlimit(kind, values)
         if self.made["walls"]:
             self.files.restrict(folder)
-            if not self.made["network"]:
-                walls.restrict_sockets()
+            if self.sockets is not None:
+                self.sockets.restrict()
         with os.fdopen(told, "rb") as pipe:
             data = pipe.read()
         if not data:  # it is not needed any more
             return
         order = json.loads(data)
-        os.environ.update(order["environment"])
+        for name, value in order["environment"].items():  # `update` is slower in a new process: it touches more memory
+            os.environ[name] = value
         if self.made["command"]:
             os.set_inheritable(pipes["result"], False)
             os.execvpe(self.made["command"][0], self.made["command"], os.environ)
         self.call(order["task"], pipes["result"])
 
     def call(self, task: dict, result: int) -> None:
-        before = set(sys.modules)
+        before = len(sys.modules)
         try:
             assert self.function is not None
             told = {"result": self.function(task)}
-            written = json.dumps({**told, "imported": [name for name in sys.modules if name not in before]}).encode()
+            # The newest modules are last. To look at the others would copy the memory of all their names.
+            late = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - before)))
+            written = json.dumps({**told, "imported": late[::-1]}).encode()
         except BaseException as error:
             frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
             crash = {"kind": type(error).__name__, "words": str(error)[:500], "place": reports.place_of(frames)}
@@ -277,6 +302,8 @@ class ForkServer:
             job.written[name] += data
             return
         if data:
+            what = "returned" if name == "result" else "printed"
+            job.excess = f"it {what} more than {LARGEST // MEGABYTE} MB"
             self.kill(job)
         self.selector.unregister(fd)
         os.close(fd)
@@ -291,15 +318,34 @@ class ForkServer:
         run has a control group, the kernel also limits what the group counts: all memory, with the files of the run,
         and all threads."""
         most, count = self.made["memory_mb"], self.made["processes"]
-        for job in list(self.jobs.values()):
-            members = processes.family(job.pid, self.proc)
+        self.find_numbers()
+        for job in [job for job in self.jobs.values() if job.shown]:
+            members = processes.family(job.shown, self.proc, itself=True)
             if len(members) > count:
-                job.excess = f"processes ({count})"
+                job.excess = f"it used more than env.program.processes ({count})"
             elif sum(map(self.resident, members)) > most:  # a quick test, which counts shared pages several times
                 used = sum(processes.memory_of(tasks, self.proc) for tasks in members.values())
-                job.excess = f"memory_mb ({most:g})" if used > most else ""
+                job.excess = f"it used more than env.program.memory_mb ({most:g})" if used > most else ""
             if job.excess:
                 self.kill(job)
+
+    def find_numbers(self) -> None:
+        """Find the numbers that /proc shows for new runs. If this process is in a namespace of its own, they differ
+        from the numbers that it sees itself."""
+        new = {job.pid: job for job in self.jobs.values() if not job.shown}
+        if not self.made["walls"]:
+            for pid, job in new.items():
+                job.shown = pid
+        elif new:
+            known = {job.shown for job in self.jobs.values()}
+            own = os.readlink("self", dir_fd=self.proc)
+            for pid in map(int, processes.read(f"{own}/task/{own}/children", self.proc).split()):
+                if pid not in known:
+                    with suppress(OSError, ValueError, IndexError):
+                        status = processes.read(f"{pid}/status", self.proc).decode()
+                        numbers = status.split("NSpid:")[1].split("\n")[0].split()
+                        if (job := new.get(int(numbers[-2]))) is not None:  # the last is that in its own namespace
+                            job.shown = pid
 
     def resident(self, pid: int) -> float:
         """Megabytes in memory of one process."""
@@ -312,24 +358,26 @@ class ForkServer:
         both, they are those that can be found."""
         if job.group is not None:
             job.group.kill(0.0)
-        for pid in [job.pid, *processes.family(job.pid, self.proc)]:
+        others = {} if self.made["walls"] else processes.family(job.pid, self.proc)
+        for pid in [job.pid, *others]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
 
     def ended(self, job: ForkedRun) -> None:
-        _, status = os.waitpid(job.pid, 0)
-        code = os.waitstatus_to_exitcode(status)
+        _, status, used = os.wait4(job.pid, 0)
+        code = os.waitstatus_to_exitcode(status) & 255
         out, err = (job.written[n].decode("utf-8", "replace") for n in ("out", "err"))
+        if used.ru_utime + used.ru_stime > self.made["cpu_seconds"]:
+            err += f"\nit used more than env.program.cpu_seconds ({self.made['cpu_seconds']:g})\n"
         if job.group is not None and job.group.excess() == "memory" and not job.excess:
-            job.excess = f"memory_mb ({self.made['memory_mb']:g})"
+            job.excess = f"it used more than env.program.memory_mb ({self.made['memory_mb']:g})"
         if job in self.spares:  # it has ended by itself
             self.spares.remove(job)
             os.close(job.order)
         elif job.excess:
-            words = f"it used more than env.program.{job.excess}"
-            self.report(job, {"crash": {"kind": "LimitExceeded", "words": words, "place": "an unknown place"}})
+            self.report(job, {"crash": {"kind": "LimitExceeded", "words": job.excess, "place": "an unknown place"}})
         elif job.written["result"]:
             self.report(job, reports.told_by(job.written["result"]))
         elif code or not self.made["command"]:
@@ -339,7 +387,8 @@ class ForkServer:
         if job.group is not None:
             job.group.remove()
             self.groups.remove(job.group)
-        disk.remove(job.folder)
+        if not self.made["walls"]:  # behind walls it was in memory and has ended with its processes
+            disk.remove(job.folder)
 
     def report(self, job: ForkedRun, how: dict) -> None:
         """Tell how a run ended, once."""

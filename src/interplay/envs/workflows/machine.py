@@ -20,6 +20,7 @@ from pydantic import Field
 from interplay.config import Section
 from interplay.envs.env import Env, make, outcome_of, register, sample_task
 from interplay.envs.programs.coroutine import Ask, CoroutineRun, How
+from interplay.envs.programs.counts import CRASHED
 from interplay.envs.programs.program import Asking, ProgramTurn
 from interplay.envs.programs.run import ProgramRun
 from interplay.envs.tasks.problems import code_in
@@ -150,7 +151,7 @@ class Workflow(Asking):
 
     @property
     def reward_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (*make(self.inner).reward_names, "crashed")
+        return (*make(self.inner).reward_names, CRASHED)
 
     @classmethod
     def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:

@@ -46,8 +46,8 @@ def processes_of(uid: int, proc: int) -> int:
     return count
 
 
-def family(pid: int, proc: int) -> dict[int, list[str]]:
-    """The descendants of a process, each with its threads (as `pid/task/tid`)."""
+def family(pid: int, proc: int, itself: bool = False) -> dict[int, list[str]]:
+    """The descendants of a process (and the process `itself`), each with its threads (as `pid/task/tid`)."""
     found: dict[int, list[str]] = {}
     ahead = [pid]
     while ahead:
@@ -55,7 +55,7 @@ def family(pid: int, proc: int) -> dict[int, list[str]]:
         tasks = []
         with contextlib.suppress(OSError):
             tasks = [f"{one}/task/{tid}" for tid in listed(f"{one}/task", proc)]
-        if one != pid:
+        if itself or one != pid:
             found[one] = tasks
         for task in tasks:
             with contextlib.suppress(OSError, ValueError):

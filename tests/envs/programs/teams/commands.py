@@ -52,6 +52,20 @@ def surroundings(row: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def home(row: dict[str, Any]) -> list[Any]:
+    """Where its folder is, and whether an earlier run has left something there."""
+    found = [os.environ["HOME"], os.environ["TMPDIR"], os.getcwd(), os.listdir()]
+    Path("left.txt").write_text("x")
+    talk()
+    return found
+
+
+def logprobs(row: dict[str, Any]) -> Any:
+    body = {"model": "planner", "messages": [{"role": "user", "content": "hi"}], "logprobs": True, "n": 2}
+    choices = json.loads(Client().post("chat/completions", body)[1])["choices"]
+    return [[(t["token"], t["logprob"]) for t in c["logprobs"]["content"]] for c in choices]
+
+
 def hashes(row: dict[str, Any]) -> int:
     return hash("word")
 
@@ -107,6 +121,17 @@ def forks(row: dict[str, Any]) -> int:
             time.sleep(30)
     time.sleep(30)
     return 40
+
+
+def returns_much(row: dict[str, Any]) -> str:
+    talk()
+    return "x" * (17 << 20)
+
+
+def prints_much(row: dict[str, Any]) -> None:
+    talk()
+    while True:
+        print("x" * (1 << 20))
 
 
 def computes(row: dict[str, Any]) -> int:

@@ -16,6 +16,13 @@ async def two(row: Row, ask: Any) -> str:
     return f"{plan}/{done}"
 
 
+async def asks_too_much(row: Row, ask: Any) -> str:
+    try:
+        return str(await ask("planner", "ab cd " * 200_000))
+    except Exception as error:
+        return str(error)
+
+
 PAID: list[str] = []
 
 
