@@ -34,6 +34,7 @@ from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.envs.picture import png
 from interplay.models import senses, tiny
+from interplay.models.families import FAMILIES
 from interplay.models.load import blank
 from interplay.models.processors import PictureProcessor
 from interplay.training.forward import logprobs
@@ -97,7 +98,7 @@ def build(size: dict[str, Any], device: str, dtype: torch.dtype) -> tuple[Any, R
     images = Qwen2VLImageProcessorPil(
         patch_size=14, merge_size=2, temporal_patch_size=2, size={"shortest_edge": 56 * 56, "longest_edge": 1 << 20}
     )
-    sense = senses.Senses(model, PictureProcessor(images, tokenizer, TEMPLATE), senses.FAMILIES["qwen2_5_vl"])
+    sense = senses.Senses(model, PictureProcessor(images, tokenizer, TEMPLATE), FAMILIES["qwen2_5_vl"])
     senses.attach(model, sense)
     tokenizer.chat_template = TEMPLATE
     return model, Renderer(tokenizer, [1], sense)
