@@ -344,8 +344,8 @@ class ForkServer:
                     with suppress(OSError, ValueError, IndexError):
                         status = processes.read(f"{pid}/status", self.proc).decode()
                         numbers = status.split("NSpid:")[1].split("\n")[0].split()
-                        if (job := new.get(int(numbers[-2]))) is not None:  # the last is that in its own namespace
-                            job.shown = pid
+                        if (found := new.get(int(numbers[-2]))) is not None:  # the last is that in its own namespace
+                            found.shown = pid
 
     def resident(self, pid: int) -> float:
         """Megabytes in memory of one process."""
