@@ -311,8 +311,8 @@ def test_a_mistake_in_any_arm_is_refused_before_the_first_run(tmp_path: Path) ->
     ("line", "message"),
     [
         ('measure = "golt"', "the measure of a contrast is 'golt', .*known: .*gold, .*win. Did you mean 'gold'"),
-        ('measure = "success"', "the measure of a contrast is 'success', .*known: consistent, failed, gold"),
-        ('measure = "regret"', "the measure of a contrast is 'regret'"),
+        ('measure = "success"', "a contrast measures success, which is unknown because the study has no 'success'"),
+        ('measure = "regret"', "a contrast measures regret, which is unknown because the study has no 'best'"),
     ],
 )
 def test_a_measure_that_no_test_has_is_refused_before_the_first_run(tmp_path: Path, line: str, message: str) -> None:

@@ -196,7 +196,7 @@ def test_a_model_that_is_larger_than_a_gpu_may_train_on_ranks_and_a_rank_that_is
     on_a_gpu(monkeypatch, 1 << 40)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     large = replace(memory.shape_of("tiny", 0, torch.bfloat16), tensors=(10**9,))
-    monkeypatch.setattr(memory, "_shape", lambda *_: large)
+    monkeypatch.setattr(memory, "shape_of", lambda *_: large)
     ranks, weights = ("train.shard=fsdp", "dtype=bfloat16", "train.micro_batch_tokens=256"), 2 * 10**9
     served = plan(*ranks, "cluster.learners=64", "engine.kind=vllm", **ONE)
     found = memory.estimate(served)

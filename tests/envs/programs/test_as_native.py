@@ -20,7 +20,7 @@ GAMES = {
     "kuhn": {},
     "connect_four": {"columns": 4, "rows": 3, "line": 3},
     "matrix": {"game": "prisoners_dilemma", "rounds": 3},  # simultaneous moves
-    "plan_path": {"size": 4, "turns": 4},
+    "plan_path": {"size": 4, "turns": 4, "min_length": 4, "max_length": 4},  # rewards of quarters: their sums are exact
     "leduc": {},
 }
 

@@ -30,12 +30,13 @@ JAIL = os.path.join(os.path.dirname(os.path.dirname(HERE)), "execution", "jail")
 sys.path[:0] = [HERE, JAIL]
 import cgroup  # type: ignore[import-not-found]  # noqa: E402
 import folder as disk  # type: ignore[import-not-found]  # noqa: E402
+import forked  # type: ignore[import-not-found]  # noqa: E402
 import processes  # type: ignore[import-not-found]  # noqa: E402
 import reports  # type: ignore[import-not-found]  # noqa: E402
 import walls  # type: ignore[import-not-found]  # noqa: E402
 
 sys.path[:] = [p for p in sys.path if p not in (HERE, JAIL)]  # the program must not import these files
-for _name in ("cgroup", "folder", "processes", "reports", "walls"):  # the program may have modules of these names
+for _name in ("cgroup", "folder", "forked", "processes", "reports", "walls"):  # a program may have such modules too
     del sys.modules[_name]
 
 LARGEST = 16 << 20  # the most bytes of a program's output
@@ -46,47 +47,11 @@ MEGABYTE = 1 << 20
 THREADS = max(1024, 16 * (os.cpu_count() or 1))
 
 
-def limit(kind: int, most: int) -> tuple[int, tuple[int, int]]:
-    """A limit of a run, as `setrlimit` takes it. A lower limit that this process has already stays."""
-    hard = resource.getrlimit(kind)[1]
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    return kind, (most, most)
-
-
-def more_files(now: tuple[int, int]) -> None:
-    """Raise the limit of open files: many runs at once need more than the usual 1,024."""
-    wanted = 65536 if now[1] == resource.RLIM_INFINITY else min(65536, now[1])
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(now[0], wanted), now[1]))
-
-
-def ranges_of(files: list[int]) -> list[tuple[int, int]]:
-    """Numbers of open files, as ranges that `os.closerange` takes. One call closes a whole range."""
-    out: list[tuple[int, int]] = []
-    for fd in sorted(files):
-        if out and out[-1][1] == fd:
-            out[-1] = (out[-1][0], fd + 1)
-        else:
-            out.append((fd, fd + 1))
-    return out
-
-
-class ForkedRun:
-    """A run that goes on, or a process that waits for one: its processes, its folder and what it has written."""
-
-    def __init__(self, pid: int, folder: str, reads: dict[int, str], order: int, group: cgroup.Cgroup | None) -> None:
-        self.pid, self.folder, self.reads, self.order, self.group = pid, folder, reads, order, group
-        self.shown = 0  # the number that /proc shows for its first process; 0 while it is not known
-        self.number: int | None = None  # of the run; None while it waits
-        self.reported = False
-        self.written = {name: bytearray() for name in ("out", "err", "result")}
-        self.excess = ""  # what it did more than it may
-
-
 class ForkServer:
     def __init__(self, made: dict) -> None:
         self.made = made
-        self.jobs: dict[int, ForkedRun] = {}
-        self.spares: list[ForkedRun] = []  # they wait for a run
+        self.jobs: dict[int, forked.ForkedRun] = {}
+        self.spares: list[forked.ForkedRun] = []  # they wait for a run
         self.peak = 0  # how many should wait: as many as have run at once
         self.selector = selectors.EpollSelector()
         self.function: Callable[..., object] | None = None
@@ -97,7 +62,7 @@ class ForkServer:
         self.out = os.dup(1)
         os.dup2(2, 1)  # so that what a module prints when it is imported is not read as a report
         self.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-        more_files(self.open_files)
+        forked.more_files(self.open_files)
         self.place = ""  # the control group in which each run gets its own; empty if there is none
         self.groups: set[cgroup.Cgroup] = set()
         self.lessons = 3  # how many more times modules that runs have imported are imported here
@@ -116,8 +81,8 @@ class ForkServer:
         self.limits = [
             (resource.RLIMIT_CORE, (0, 0)),
             (resource.RLIMIT_NOFILE, self.open_files),
-            limit(resource.RLIMIT_DATA, int(made["memory_mb"] * MEGABYTE)),
-            limit(resource.RLIMIT_CPU, int(made["cpu_seconds"]) + 1),
+            forked.limit(resource.RLIMIT_DATA, int(made["memory_mb"] * MEGABYTE)),
+            forked.limit(resource.RLIMIT_CPU, int(made["cpu_seconds"]) + 1),
         ]
         self.place = cgroup.find_place()[0]  # after isolation, because then root may not divide another user's group
         if made["walls"] and not made["network"]:
@@ -190,7 +155,7 @@ class ForkServer:
         self.jobs[order["id"]] = job
         self.peak = min(max(self.peak, len(self.jobs)), self.made["spares"])
 
-    def fork(self) -> ForkedRun:
+    def fork(self) -> forked.ForkedRun:
         """A process that is ready to run the program, and waits to be told the task."""
         walled = self.made["walls"]
         folder = self.home if walled else tempfile.mkdtemp(dir=self.folder)
@@ -201,7 +166,7 @@ class ForkServer:
         others += [self.spaces.own] if walled else []
         for job in (*self.jobs.values(), *self.spares):
             others += job.reads if job.number is not None else [*job.reads, job.order]
-        ranges = ranges_of(others)
+        ranges = forked.ranges_of(others)
         pid = self.spaces.fork() if walled else os.fork()
         if pid == 0:
             code = 1
@@ -225,7 +190,7 @@ class ForkServer:
             os.close(w)
             os.set_blocking(r, False)
             reads[r] = name
-        job = ForkedRun(pid, folder, reads, order, group)
+        job = forked.ForkedRun(pid, folder, reads, order, group)
         for r in reads:
             self.selector.register(r, selectors.EVENT_READ, job)
         return job
@@ -292,7 +257,7 @@ class ForkServer:
             pipe.write(written)
         sys.stdout.flush()
 
-    def heard(self, job: ForkedRun, fd: int) -> None:
+    def heard(self, job: forked.ForkedRun, fd: int) -> None:
         name = job.reads[fd]
         try:
             data = os.read(fd, 1 << 20)
@@ -323,7 +288,7 @@ class ForkServer:
             members = processes.family(job.shown, self.proc, itself=True)
             if len(members) > count:
                 job.excess = f"it used more than env.program.processes ({count})"
-            elif sum(map(self.resident, members)) > most:  # a quick test, which counts shared pages several times
+            elif sum(processes.resident(pid, self.proc) for pid in members) > most:  # quick: shared pages count often
                 used = sum(processes.memory_of(tasks, self.proc) for tasks in members.values())
                 job.excess = f"it used more than env.program.memory_mb ({most:g})" if used > most else ""
             if job.excess:
@@ -333,27 +298,13 @@ class ForkServer:
         """Find the numbers that /proc shows for new runs. If this process is in a namespace of its own, they differ
         from the numbers that it sees itself."""
         new = {job.pid: job for job in self.jobs.values() if not job.shown}
-        if not self.made["walls"]:
-            for pid, job in new.items():
-                job.shown = pid
-        elif new:
-            known = {job.shown for job in self.jobs.values()}
-            own = os.readlink("self", dir_fd=self.proc)
-            for pid in map(int, processes.read(f"{own}/task/{own}/children", self.proc).split()):
-                if pid not in known:
-                    with suppress(OSError, ValueError, IndexError):
-                        status = processes.read(f"{pid}/status", self.proc).decode()
-                        numbers = status.split("NSpid:")[1].split("\n")[0].split()
-                        if (found := new.get(int(numbers[-2]))) is not None:  # the last is that in its own namespace
-                            found.shown = pid
+        found = {pid: pid for pid in new}
+        if new and self.made["walls"]:
+            found = processes.new_children({job.shown for job in self.jobs.values()}, self.proc)
+        for pid, job in new.items():
+            job.shown = found.get(pid, 0)
 
-    def resident(self, pid: int) -> float:
-        """Megabytes in memory of one process."""
-        with suppress(OSError, ValueError, IndexError):
-            return int(processes.read(f"{pid}/statm", self.proc).split()[1]) * resource.getpagesize() / MEGABYTE
-        return 0.0
-
-    def kill(self, job: ForkedRun) -> None:
+    def kill(self, job: forked.ForkedRun) -> None:
         """End all processes of a run. In a process namespace or a control group these are all that it started; without
         both, they are those that can be found."""
         if job.group is not None:
@@ -365,7 +316,7 @@ class ForkServer:
         with suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
 
-    def ended(self, job: ForkedRun) -> None:
+    def ended(self, job: forked.ForkedRun) -> None:
         _, status, used = os.wait4(job.pid, 0)
         code = os.waitstatus_to_exitcode(status) & 255
         out, err = (job.written[n].decode("utf-8", "replace") for n in ("out", "err"))
@@ -390,7 +341,7 @@ class ForkServer:
         if not self.made["walls"]:  # behind walls it was in memory and has ended with its processes
             disk.remove(job.folder)
 
-    def report(self, job: ForkedRun, how: dict) -> None:
+    def report(self, job: forked.ForkedRun, how: dict) -> None:
         """Tell how a run ended, once."""
         if not job.reported and job.number is not None:
             job.reported = True

@@ -110,6 +110,25 @@ def memory_of(tasks: list[str], proc: int) -> float:
     return 0.0
 
 
+def resident(pid: int, proc: int) -> float:
+    """The megabytes in memory of one process; pages that it shares with others count in full."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(read(f"{pid}/statm", proc, 4096).split()[1]) * os.sysconf("SC_PAGESIZE") / (1 << 20)
+    return 0.0
+
+
+def new_children(known: set[int], proc: int) -> dict[int, int]:
+    """The children of this process that `proc` shows under a number that is not known, by their number in the namespace
+    of this process."""
+    own, found = os.readlink("self", dir_fd=proc), {}
+    for pid in map(int, read(f"{own}/task/{own}/children", proc).split()):
+        if pid not in known:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                numbers = read(f"{pid}/status", proc).decode().split("NSpid:")[1].split("\n")[0].split()
+                found[int(numbers[-2])] = pid  # the last one is its number in its own namespace
+    return found
+
+
 def buffer_size(proc: int) -> float:
     """The megabytes that one socket may use."""
     with contextlib.suppress(OSError, ValueError):
