@@ -22,6 +22,8 @@ $(VENV)/installed: $(VENV)/core
 		echo "Icarus Verilog is missing: the tests of the hardware task will be skipped (apt install iverilog)."
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -q chromium >/dev/null 2>&1; } || \
 		echo "Chromium is missing: the tests of the viewer's pages will be skipped (apt install chromium)."
+	@ldconfig -p 2>/dev/null | grep -q libOSMesa || { test "$$(id -u)" = 0 && apt-get install -y -q libosmesa6 >/dev/null 2>&1; } || \
+		echo "OSMesa is missing: the test of the robot's camera will be skipped (apt install libosmesa6)."
 	touch $@
 
 install: $(VENV)/installed

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
+from ctypes.util import find_library
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+if find_library("OSMesa"):  # MuJoCo then renders without a screen; it reads this when it is imported
+    os.environ.setdefault("MUJOCO_GL", "osmesa")
 # Every run draws the same examples, and a slow machine may take its time for each.
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")

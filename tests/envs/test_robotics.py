@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -123,9 +124,22 @@ def test_wrong_options_are_one_sentence() -> None:
         sample_task("robotics", {"blocks": 2, "orders": 3})
 
 
+def test_a_picture_is_shown_beside_the_words_or_in_place_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Robotics, "picture", lambda self, size: b"%d pixels" % size)
+    said = {}
+    for view, shown in (("text", []), ("image", [b"64 pixels"]), ("both", [b"64 pixels"])):
+        env = make(sample_task("robotics", {"view": view, "pixels": 64}))
+        (told,) = env.observe().values()
+        assert [m.data for m in told.messages[-1].media] == shown
+        said[view] = told.messages[-1].content
+        assert env.caption("planner") == (said["text"].split("\nRound")[0] if shown else "")
+        assert set(Robotics.needs(env.task.data)) == ({"image"} if view == "image" else set())
+    assert "red block:" in said["text"] and "zone A:" in said["text"] and said["text"] in said["both"] + "\n"
+    assert not re.search("block:|zone [A-E]:", said["image"]) and "hand: up, holding nothing" in said["image"]
+
+
 def test_the_table_can_be_seen_where_there_is_opengl() -> None:
-    """Both roles see it beside words that say the same; without `picture` there is none."""
-    env = make(sample_task("robotics", {"picture": 64}))
+    env = make(sample_task("robotics", {"view": "both", "pixels": 64}))
     assert isinstance(env, Robotics)
     try:
         (told,) = env.observe().values()
@@ -136,8 +150,6 @@ def test_the_table_can_be_seen_where_there_is_opengl() -> None:
     image = picture.data
     assert picture.kind == "image" and image.startswith(b"\x89PNG") and len(image) > 500
     assert "red block:" in told.messages[-1].content and "A is orange" in told.messages[-1].content
-    before = make(sample_task("robotics", {})).observe()
-    assert not any(m.media for o in before.values() for m in o.messages)
     env.step({"planner": "Bring it."})
     (told,) = env.observe().values()
     assert told.messages[-1].media == (picture,), "nothing moved"

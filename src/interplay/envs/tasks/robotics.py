@@ -15,9 +15,9 @@ Rewards       `placed` (team, at the end): 1 if every block of the order is rele
               done then.
 Data          tables drawn from the seed: `blocks` blocks, as many zones, and an order for `orders` of the blocks.
 Checker       MuJoCo's own state. It is a value: a fork copies it, and the same commands give the same state.
-Picture       with `picture`, both roles also see the table as MuJoCo renders it, with this many pixels per side. Models
-              that read images see it; others read the words, which say the same. On a machine without a screen, set
-              MUJOCO_GL to egl or osmesa first.
+Observation   where hand, blocks and zones are, in words. `view = "image"` shows the table by a camera instead, as
+              MuJoCo renders it, and words say only what it cannot show: the height of the hand, what it holds, and
+              where X and Y go. "both" shows all of it. On a machine without a screen, set MUJOCO_GL to egl or osmesa.
 Version       1
 """
 
@@ -37,7 +37,7 @@ from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks.arm import COLOURS, HALF, HIGH, LOW, SHARPEST, TINTS, Command, arm
 from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
-from interplay.types import Media, Message, Observation, Rewards, Role, Task
+from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task
 
 ZONES = "ABCDE"
 REACH = 30  # centimetres from the middle of the table to each side
@@ -53,7 +53,10 @@ class Options(DataOptions):
     orders: int = Field(1, ge=1, le=len(COLOURS), description="number of blocks that must be moved")
     rounds: int = Field(4, ge=1, le=50, description="turns of the controller")
     commands: int = Field(8, ge=1, le=40, description="largest number of commands in one reply")
-    picture: int = Field(0, ge=0, le=SHARPEST, description="side of an additional picture in pixels; 0: no picture")
+    view: Literal["text", "image", "both"] = Field(
+        "text", description="how the table is shown: in words, by a camera, or both"
+    )
+    pixels: int = Field(256, ge=16, le=SHARPEST, description="side of the camera's picture")
 
     @model_validator(mode="after")
     def _orders_fit(self) -> Options:
@@ -110,7 +113,9 @@ class Robotics(DataEnv):
         if self.over:
             return {}
         role = "planner" if self.plan is None and len(self.roles) == 2 else "controller"
-        now = [self._scene(), f"Round {self.round + 1} of {self.task.data['rounds']}."]
+        view = self.task.data["view"]
+        now = [self._felt() if view == "image" else self._scene()]
+        now.append(f"Round {self.round + 1} of {self.task.data['rounds']}.")
         if role == "planner" or len(self.roles) == 1:
             now.append(f"Order: {self._order()}.")
         if self.plan is not None:
@@ -124,12 +129,19 @@ class Robotics(DataEnv):
             f"You move a hand over a table. Reply with up to {count} commands, separated by commas, and nothing else: "
             "move X Y (centimetres), up, down, grip, release. Grip when the hand is down over a block."
         )  # fmt: skip
-        media = (Media("image", self.picture(size)),) if (size := self.task.data["picture"]) else ()
+        media = () if view == "text" else (Media("image", self.picture(self.task.data["pixels"])),)
         if media:
             colours = ", ".join(f"{z} is {tint}" for z, tint in zip(self.row["zones"], TINTS, strict=False))
             now.append(f"In the picture zones are discs: {colours}.")
         messages = (Message("system", duty), Message("user", "\n".join(now), media=media))
         return {role: Observation(messages, fresh=True, phase=role)}
+
+    @classmethod
+    def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
+        return frozenset({"image"} if options.get("view") == "image" else ())
+
+    def caption(self, role: Role) -> str:
+        return "" if self.task.data["view"] == "text" else self._scene()
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
@@ -172,11 +184,19 @@ class Robotics(DataEnv):
 
     # -- words ----------------------------------------------------------------------------------------------------
 
+    def _felt(self) -> str:
+        """What a picture does not show."""
+        return f"hand: {self._hand()}\nX goes from -{REACH} (left) to {REACH}, Y from -{REACH} (near) to {REACH}."
+
+    def _hand(self) -> str:
+        table = self.arm.table(self.physics)
+        holds = "nothing" if table.held is None else f"the {table.held} block"
+        return f"{'up' if table.hand[2] > (HIGH + LOW) / 2 else 'down'}, holding {holds}"
+
     def _scene(self) -> str:
         table = self.arm.table(self.physics)
         x, y = _cm(table.hand)
-        holds = "nothing" if table.held is None else f"the {table.held} block"
-        lines = [f"hand: {x:.1f} {y:.1f}, {'up' if table.hand[2] > (HIGH + LOW) / 2 else 'down'}, holding {holds}"]
+        lines = [f"hand: {x:.1f} {y:.1f}, {self._hand()}"]
         lines += [f"{name} block: {_cm(at)[0]:.1f} {_cm(at)[1]:.1f}" for name, at in table.blocks.items()]
         return "\n".join([*lines, *(f"zone {name}: {u} {v}" for name, (u, v) in self.row["zones"].items())])
 
