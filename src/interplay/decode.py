@@ -38,7 +38,7 @@ def upright_png(data: bytes) -> bytes:
 
 
 def _decoded(data: bytes) -> tuple[Any, bool]:
-    """The picture, and whether it was turned."""
+    """The picture as people see it, and whether it had to be turned for that."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:

@@ -123,7 +123,8 @@ def line(one: HostileProgram | HostileAnswer, outcome: str, wrong: str) -> Line:
 def run_programs(level: Any, host: Host, programs: Iterable[HostileProgram], slow: float) -> Iterable[Line]:
     """Runs programs in one small pool, which must be unchanged afterwards.
 
-    Programs that must not end because of a time limit have much more time: others in the pool use all processors."""
+    A program that must end for another reason than time has ten times as long, because the other programs in the pool
+    use all processors."""
     from interplay.execution.sandbox import Job, Limits, Sandbox
 
     programs = list(programs)

@@ -4,7 +4,6 @@ taken back; and that judge and learner never change each other."""
 from __future__ import annotations
 
 import copy
-import json
 import os
 import signal
 import socket
@@ -20,7 +19,7 @@ import pytest
 import torch
 from runs import make, rows, train
 from test_judges import LEARNS, SMALL, judged, model, played, says
-from test_trainer import SCRIPT, assert_same_run
+from test_trainer import assert_same_run, kill_in_a_step
 
 from interplay.agents.best_of import BestOf
 from interplay.errors import GuardError, ModelError
@@ -264,15 +263,7 @@ def test_a_judge_that_is_killed_while_it_answers_and_started_again_loses_nothing
 def test_a_run_with_a_judge_in_training_that_gets_kill_minus_nine_resumes_bit_identically(tmp_path: Path) -> None:
     """A real SIGKILL in the middle of a step. Judge, learner, their optimisers and all records are compared."""
     data = {**judged(LEARNS), "train": {"steps": 21, "lr": 1e-3}, "checkpoint": {"every": 4}}
-    command = [sys.executable, "-c", SCRIPT, json.dumps(data), str(tmp_path / "cut")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line == "step 6\n":
-                break
-        time.sleep(0.1)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
+    kill_in_a_step(tmp_path / "cut", data, 0.1)
     resumed = make(tmp_path / "cut", data)
     assert 4 <= resumed.step_index < 21 and resumed.judges.pupils["taste"].model.version > 0
     resumed.train()

@@ -328,19 +328,24 @@ trainer.close()
 """
 
 
-@pytest.mark.slow
-def test_kill_minus_nine_in_the_middle_of_a_step(tmp_path: Path) -> None:
-    """Promise 9 with a real SIGKILL, at a random moment."""
-    data = {**BASE, "train": {"steps": 30, "lr": 1e-3}, "rollout": {"tasks": 24}, "checkpoint": {"every": 4}}
-    command = [sys.executable, "-c", SCRIPT, json.dumps(data), str(tmp_path / "cut")]
+def kill_in_a_step(folder: Path, data: dict[str, Any], after: float) -> None:
+    """Train in a process of its own, and kill it `after` some seconds of its seventh step."""
+    command = [sys.executable, "-c", SCRIPT, json.dumps(data), str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line == "step 6\n":
                 break
-        time.sleep(0.03)
+        time.sleep(after)
         process.kill()
     assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_kill_minus_nine_in_the_middle_of_a_step(tmp_path: Path) -> None:
+    """Promise 9 with a real SIGKILL, at a random moment."""
+    data = {**BASE, "train": {"steps": 30, "lr": 1e-3}, "rollout": {"tasks": 24}, "checkpoint": {"every": 4}}
+    kill_in_a_step(tmp_path / "cut", data, 0.03)
     assert 6 <= len((tmp_path / "cut" / "metrics.jsonl").read_text().splitlines()) < 30
     resumed = make(tmp_path / "cut", data)
     assert 4 <= resumed.step_index < 30

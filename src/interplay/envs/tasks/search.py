@@ -232,7 +232,7 @@ def _indexed(passages: tuple[tuple[str, str], ...]) -> tuple[tuple[tuple[str, st
 
 @lru_cache(maxsize=1024)
 def _found_by(index: Index, question: str, count: int) -> tuple[int, ...]:
-    """What the question itself finds. It is asked after every search of a task, and computed once."""
+    """The passages that the question itself finds. Every search of a task needs them, so they are kept."""
     return tuple(index.search(question, count))
 
 
