@@ -44,6 +44,11 @@ class Interpreted(CudaRunner):
     def __init__(self, model: Any, *args: Any, **options: Any) -> None:
         super().__init__(model, *args, **options)
         self.fused = Fused(model, kernels) if suits(model) else None  # made for a GPU only, otherwise
+        self.laid = 0  # passes over new tokens that used a graph
+
+    def _graph(self, size: int, sampled: bool, host: Any) -> Any:
+        self.laid += host is self._ahead
+        return super()._graph(size, sampled, host)
 
     def _capture(self, size: int, sampled: bool, adapters: bool) -> Any:
         graph = Eager(lambda: self._step(size, sampled, adapters))
@@ -125,6 +130,25 @@ def with_limits(plain: LocalEngine, ours: LocalEngine) -> None:
     same(plain, ours, restricted())
 
 
+def with_few_tokens(plain: LocalEngine, ours: LocalEngine) -> None:
+    """Replies to be scored whose tokens a graph computes: with their prompt, after a prompt in the cache that ends in
+    the middle of a block, and while other requests are sampled."""
+    prompt = tuple(range(40, 58))
+    for ids in (prompt[:4], prompt):
+        same(plain, ours, [Request((0,), ids, 1, Sampling(1.0, 3))])
+        for who in (None, "a"):
+            before = ours.runner.laid
+            same(plain, ours, [Request((1,), ids, 0, Sampling(), who, forced=reply) for reply in ((4, 5, 6),)])
+            assert ours.runner.laid == before + (who is None or ids is not prompt)
+    before = ours.runner.laid
+    same(
+        plain,
+        ours,
+        [Request((2,), prompt[:3], 2, Sampling(1.0, 6)), Request((3,), prompt[1:4], 0, Sampling(), forced=(4, 5))],
+    )
+    assert ours.runner.laid > before
+
+
 def with_other_adapters(plain: LocalEngine, ours: LocalEngine) -> None:
     for engine in (plain, ours):
         base = engine.runner.model
@@ -188,6 +212,7 @@ def main(family: str) -> None:
     if family in ("qwen2", "gpt2"):  # a fused one, and one as it is; the rest does not depend on the layers
         with_drafts(plain, ours)
         with_limits(plain, ours)
+        with_few_tokens(plain, ours)
         with_other_adapters(plain, ours)
     if family == "qwen2":  # the kernels alone
         with_small_adapters()

@@ -27,6 +27,7 @@ from interplay.models.senses import Overlay
 from interplay.models.shape import decoder_of
 from interplay.models.stacked import Mix, Stacked, mixing
 from interplay.training.batch import MicroBatch, collated, micro_batches
+from interplay.training.direct import direct
 from interplay.training.logits import CPU_LOGITS
 from interplay.training.ranks import ranks_of
 from interplay.training.spans import Varlen
@@ -176,7 +177,7 @@ def predict_here(
     if hidden_MC.is_cuda and head.bias is None and batch.allowed is None:
         from interplay.training.logprobs import LogProbs
 
-        logp_M, entropy_M = LogProbs.apply(hidden_MC, head.weight, batch.target_M, temperature)
+        logp_M, entropy_M = direct(LogProbs, hidden_MC, head.weight, batch.target_M, temperature)
         return logp_M, entropy_M
     size = max(1, CPU_LOGITS // head.weight.shape[0])
     parts = []

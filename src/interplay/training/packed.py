@@ -20,6 +20,7 @@ from interplay.models.fused import Block, Fused, Layer, side_by_side
 from interplay.models.senses import Overlay
 from interplay.models.stacked import Mix, Stacked
 from interplay.training.batch import MicroBatch
+from interplay.training.direct import direct
 from interplay.training.spans import varlen
 
 # Shapes: T tokens, C hidden size, N outputs, H query heads, G key-value heads, D head size, R ranks.
@@ -136,21 +137,22 @@ def _turn_back(
 
 
 class Rotate(torch.autograd.Function):
-    """Split rows of q, k and v into queries [T, H, D], keys and values [T, G, D], and apply rotary positions."""
+    """Split rows of q, k and v into queries [T, H, D], keys and values [T, G, D], and apply rotary positions. `order`
+    has the numbers from 0 to T - 1."""
 
     @staticmethod
     def forward(
-        ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, heads: int, groups: int
+        ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, order: Tensor, heads: int, groups: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         T, D = qkv.shape[0], 2 * cos.shape[1]
         k = torch.empty((T, groups, D), dtype=qkv.dtype, device=qkv.device)
         v = torch.empty_like(k)
-        q = kernels.rope_store(qkv, cos, sin, positions, torch.arange(T, device=qkv.device), k, v, heads)
+        q = kernels.rope_store(qkv, cos, sin, positions, order, k, v, heads)
         ctx.save_for_backward(cos, sin, positions)
         return q, k, v
 
     @staticmethod
-    def backward(ctx: Any, dq: Tensor, dk: Tensor, dv: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+    def backward(ctx: Any, dq: Tensor, dk: Tensor, dv: Tensor) -> tuple[Tensor, None, None, None, None, None, None]:
         cos, sin, positions = ctx.saved_tensors
         T, H, D = dq.shape
         G = dk.shape[1]
@@ -159,7 +161,7 @@ class Rotate(torch.autograd.Function):
             dq.contiguous(), dk.contiguous(), dv.contiguous(), cos, sin, positions, out,
             H=H, G=G, HALF=D // 2, HEADS=1 << (H + 2 * G - 1).bit_length(), num_warps=4,
         )  # fmt: skip
-        return out, None, None, None, None, None
+        return out, None, None, None, None, None, None
 
 
 # -- gated MLP ------------------------------------------------------------------------------------------------------
@@ -270,9 +272,9 @@ def _apply(block: Block, x_TC: Tensor, mix: Mix | None) -> Tensor:
     weights = [m.weight for m in block.layers]
     if mix is None or pair is None:
         biases = [] if bias is None else [m.bias for m in block.layers]
-        return Together.apply(x_TC, block.weight, bias, block.copied, len(block.layers), *weights, *biases)
+        return direct(Together, x_TC, block.weight, bias, block.copied, len(block.layers), *weights, *biases)
     keep_TR = mix.keep.to(x_TC.dtype).reshape(-1, mix.keep.shape[-1]).repeat(1, len(block.layers))
-    return TogetherWithAdapters.apply(x_TC, block.weight, bias, *pair, keep_TR, *(weights if block.copied else ()))
+    return direct(TogetherWithAdapters, x_TC, block.weight, bias, *pair, keep_TR, *(weights if block.copied else ()))
 
 
 # -- the decoder ----------------------------------------------------------------------------------------------------
@@ -285,20 +287,21 @@ def hidden_states(
     pass computes them again."""
     ids_T, positions_T, spans, cos, sin = batch.ids_BL[0], batch.positions_BL[0], batch.spans, fused.cos, fused.sin
     assert spans is not None
+    order_T = torch.arange(len(ids_T), device=ids_T.device)
     if overlay is not None:
         cos, sin, positions_T = fused.tables(overlay, positions_T)
 
     def layer_forward(layer: Layer, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
-        normed, total = AddNorm.apply(x, residual, layer.norm, fused.eps)
+        normed, total = direct(AddNorm, x, residual, layer.norm, fused.eps)
         qkv = _apply(layer.qkv, normed, mix)
         groups = (layer.qkv.rows // fused.size - fused.heads) // 2
         if layer.q_norm is not None and layer.k_norm is not None:
             qkv = _head_norms(qkv, layer, fused, groups)
-        q, k, v = Rotate.apply(qkv, cos, sin, positions_T, fused.heads, groups)
+        q, k, v = direct(Rotate, qkv, cos, sin, positions_T, order_T, fused.heads, groups)
         mixed = varlen(q, k, v, spans, fused.scale, layer.window)
         x = _apply(layer.out, mixed.reshape(mixed.shape[0], -1), mix)
-        normed, total = AddNorm.apply(x, total, layer.mlp_norm, fused.eps)
-        inner = SiluMul.apply(_apply(layer.gate_up, normed, mix), fused.inner)
+        normed, total = direct(AddNorm, x, total, layer.mlp_norm, fused.eps)
+        inner = direct(SiluMul, _apply(layer.gate_up, normed, mix), fused.inner)
         return _apply(layer.down, inner, mix), total
 
     x = embedding(ids_T, fused.model.get_input_embeddings().weight)
@@ -310,7 +313,7 @@ def hidden_states(
             x, residual = checkpoint(fused.run, index, layer_forward, x, residual, use_reentrant=False)
         else:
             x, residual = fused.run(index, layer_forward, x, residual)
-    normed, _ = AddNorm.apply(x, residual, fused.norm, fused.eps)
+    normed, _ = direct(AddNorm, x, residual, fused.norm, fused.eps)
     return normed
 
 

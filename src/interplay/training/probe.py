@@ -72,7 +72,9 @@ class Probe:
             return {}
         self._compared |= {member.name: member.version for member, _ in due}
         asked = [(member, self._recent[member.name]) for member, _ in due]
-        ours, theirs = await asyncio.gather(self._learned(due), scores(asked))
+        # One after the other: threads of one process that launch kernels at the same time hold each other up.
+        ours = await self._learned(due)
+        theirs = await scores(asked)
         return {
             f"{member.name}/probe": _checked(f"policy '{member.name}': after the update the engine's", learner, a, b)
             for (member, learner), a, b in zip(due, ours, theirs, strict=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from interplay.models.attention import Causal
+from interplay.training.direct import direct
 
 _BACKENDS = [
     SDPBackend.CUDNN_ATTENTION,
@@ -47,6 +47,11 @@ class Part:
     @property
     def causal(self) -> bool:
         return self.queries is None
+
+    @cached_property
+    def most(self) -> tuple[int, int]:
+        """The largest numbers of queries and of keys."""
+        return max(self.query_lengths), max(self.key_lengths)
 
 
 @dataclass(frozen=True)
@@ -76,12 +81,12 @@ class Spans:
             above.append(Part(tuple(many), tuple(each), to(cuts[0]), to(cuts[1]), *which))
         return Spans(to(bounds.astype(np.int32)), tuple(size.tolist()), tuple(above))
 
-    @property
+    @cached_property
     def whole(self) -> Part:
         """Every span attends to itself."""
         return Part(self.lengths, self.lengths, self.bounds, self.bounds)
 
-    @property
+    @cached_property
     def longest(self) -> int:
         return max(self.lengths)
 
@@ -91,7 +96,7 @@ class Spans:
         step = _WIDTH if self.longest >= _LONG else 16
         return -(-self.longest // step) * step
 
-    @property
+    @cached_property
     def alike(self) -> bool:
         """Whether the sequences are long and of similar length. As padded rows they then take little more work, and
         cuDNN's kernel for rows is faster than flash attention for packed tokens."""
@@ -137,22 +142,14 @@ def varlen(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: flo
     """Causal attention along every path through the spans, with the fastest kernel for this dtype. `window` is ignored
     if some spans have others above them."""
     if spans.above:
-        mixed: Tensor = Joined.apply(q_THD, k_TGD, v_TGD, spans, scale)
+        mixed: Tensor = direct(Joined, q_THD, k_TGD, v_TGD, spans, scale)
         return mixed
-    D, longest = q_THD.shape[-1], spans.longest
-    half = q_THD.dtype in (torch.bfloat16, torch.float16)
-    if q_THD.is_cuda and window >= longest and (spans.alike or not half):  # no kernel packs fp32
+    longest = spans.longest
+    if q_THD.is_cuda and window >= longest and (spans.alike or not _has_kernel(q_THD)):  # no kernel packs fp32
         return as_rows(q_THD, k_TGD, v_TGD, spans, scale)
-    if q_THD.is_cuda and half:
-        from torch.nn.attention.varlen import varlen_attn
-
-        if scale != D**-0.5:
-            q_THD = q_THD * (scale * D**0.5)
-        options: dict[str, Any] = {"window_size": (-1 if window >= longest else window - 1, 0)}
-        if "enable_gqa" in signature(varlen_attn).parameters:  # torch 2.11 has no such option and needs none
-            options["enable_gqa"] = True
-        bounds = spans.bounds
-        packed: Any = varlen_attn(q_THD, k_TGD, v_TGD, bounds, bounds, longest, longest, **options)
+    if _has_kernel(q_THD):
+        reach = window if window < longest else None
+        packed: Tensor = direct(Flash, q_THD, k_TGD, v_TGD, spans.whole, scale, reach)
         return packed
     out = []
     for q, k, v in zip(*(x.split(spans.lengths) for x in (q_THD, k_TGD, v_TGD)), strict=True):
@@ -177,6 +174,22 @@ def as_rows(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: fl
             q, k, v, is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
         ).transpose(1, 2).flatten(0, 1)  # fmt: skip
     return mixed if places is None else mixed.index_select(0, places)
+
+
+class Flash(torch.autograd.Function):
+    """Causal attention within every span. With `window`, a token sees itself and at most that many tokens less one
+    before it. Torch's function for this does the same, and spends longer on its bookkeeping than a short pass takes."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, part: Part, scale: float, window: int | None) -> Tensor:
+        out, lse_HT = _flash(q, k, v, part, scale, window)
+        ctx.save_for_backward(q, k, v, out, lse_HT)
+        ctx.given = part, scale, window
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *_flash_backward(grad.contiguous(), *ctx.saved_tensors, *ctx.given), None, None, None
 
 
 class Joined(torch.autograd.Function):
@@ -220,23 +233,31 @@ def _has_kernel(q: Tensor) -> bool:
     return q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
 
 
-def _flash(q_QHD: Tensor, k_LGD: Tensor, v_LGD: Tensor, part: Part, scale: float) -> tuple[Tensor, Tensor]:
+def _flash(
+    q_QHD: Tensor, k_LGD: Tensor, v_LGD: Tensor, part: Part, scale: float, window: int | None = None
+) -> tuple[Tensor, Tensor]:
     """The output and the log-sum-exps [H, Q] of a part."""
-    bounds, most = (part.query_bounds, part.key_bounds), (max(part.query_lengths), max(part.key_lengths))
+    bounds = part.query_bounds, part.key_bounds
     forward = torch.ops.aten._flash_attention_forward
-    out, lse, *_ = forward(q_QHD, k_LGD, v_LGD, *bounds, *most, 0.0, part.causal, False, scale=scale)
+    given = q_QHD, k_LGD, v_LGD, *bounds, *part.most, 0.0, part.causal and window is None, False
+    out, lse, *_ = forward(*given, scale=scale, **_reach(window))
     return out, lse
 
 
+def _reach(window: int | None) -> dict[str, int]:
+    return {} if window is None else {"window_size_left": window - 1, "window_size_right": 0}
+
+
 def _flash_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse_HQ: Tensor, part: Part, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    bounds, most = (part.query_bounds, part.key_bounds), (max(part.query_lengths), max(part.key_lengths))
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse_HQ: Tensor, part: Part, scale: float,
+    window: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    bounds = part.query_bounds, part.key_bounds
     none = torch.zeros(2, dtype=torch.uint64, device=q.device)  # there is no dropout, so no random state
     backward = torch.ops.aten._flash_attention_backward
-    dq, dk, dv = backward(
-        grad, q, k, v, out, lse_HQ, *bounds, *most, 0.0, part.causal, none, none.new_empty(0), scale=scale
-    )
+    causal = part.causal and window is None
+    given = grad, q, k, v, out, lse_HQ, *bounds, *part.most, 0.0, causal, none, none.new_empty(0)
+    dq, dk, dv = backward(*given, scale=scale, **_reach(window))
     return dq, dk, dv
 
 

@@ -6,7 +6,8 @@ next token. The host replays the graph several times and then reads the results.
 or leave. The graphs read weights, adapters and cache in place, so they stay valid when the values change.
 
 A draft uses the same graphs, replayed once: each of its tokens gets a row of its own, which reads the sequence's blocks
-up to itself. A layer writes the keys of all rows before any row attends to them.
+up to itself. A layer writes the keys of all rows before any row attends to them. Short prompts and replies to be scored
+are computed in the same way, because launching the kernels of a pass one by one takes longer than computing few tokens.
 """
 
 from __future__ import annotations
@@ -21,12 +22,25 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from interplay.engines.local.runner import NO_DRAFTS, Cached, DraftsOf, Drawn, accepted, shift_of
+from interplay.engines.local.runner import (
+    NO_DRAFTS,
+    Cached,
+    DraftsOf,
+    Drawn,
+    NewTokens,
+    accepted,
+    block_table,
+    shift_of,
+)
 from interplay.engines.local.scheduler import Sequence
 from interplay.models import fused, kernels
 
 _CAPTURE = threading.Lock()  # only one engine of a process captures a graph at a time
 STOPS = 8  # stop ids per request that the GPU checks
+_LEAST, _FEW = 64, 512  # a graph computes at most so many new tokens; the smallest graph is for so many
+_READ = (
+    1 << 18
+)  # the most tokens to which they attend, all together; beyond that, the kernel for prompts reads far less
 _STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 
 
@@ -84,6 +98,29 @@ class CudaRunner(Cached):
     def _logits(self, hidden_TC: Tensor) -> Tensor:
         return kernels.logits(hidden_TC, self.head.weight) if self.head.bias is None else self.head(hidden_TC)
 
+    @torch.inference_mode()
+    def _run(self, new: Seq[NewTokens], scored: Seq[Sequence] = ()) -> Tensor:
+        # A reply begins in a block of its own. The end of its prompt is computed there again, instead of copied.
+        apart = {id(s.blocks) for s in scored if s.copy is not None}
+        again = np.array([n.start % self.block_size if id(n.blocks) in apart else 0 for n in new])
+        starts = np.array([n.start for n in new]) - again
+        counts = np.array([len(n.ids) for n in new]) + again
+        few = counts.sum() <= min(_FEW, self.most_rows) and (counts * (starts + counts)).sum() <= _READ
+        if not few or self._shifts is not None or any(n.prompt.media for n in new):
+            return super()._run(new, scored)
+        row = np.repeat(np.arange(len(new)), counts)
+        place = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+        tokens = [n.prompt.ids[start : n.start] + n.ids for n, start in zip(new, starts.tolist(), strict=True)]
+        adapters = np.array([self._index(n.prompt.adapter) for n in new])
+        table = block_table([n.blocks for n in new])
+        self._ahead.lay(np.concatenate(tokens), starts[row] + place, adapters[row], table[row])
+        size = draft_bucket(max(_LEAST, len(row)), self.most_rows)
+        self._upload(self._ahead, size, ())
+        self._host.changed = True
+        graph, hidden = self._graph(size, False, self._ahead)
+        graph.replay()
+        return hidden[self.to(np.flatnonzero(place >= again[row]))]
+
     # -- decoding -------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
@@ -107,7 +144,7 @@ class CudaRunner(Cached):
             kernels.sample_and_advance(self._logits(hidden), part, len(fresh))
         wanted = max(s.request.sampling.max_tokens - len(s.tokens) - (i >= old) for i, s in enumerate(self._seated))
         if wanted > 0:
-            graph, _ = self._graph(bucket(count), sampled=True)
+            graph, _ = self._graph(bucket(count), True, self._host)
             for _ in range(min(1 if hurry else self.chunk, wanted)):
                 graph.replay()
         made, tokens, logprobs = self._read(count)
@@ -122,7 +159,7 @@ class CudaRunner(Cached):
         old = len(ongoing)
         rows = [] if hidden is None else [hidden]
         if old:
-            graph, out = self._graph(bucket(len(self._seated)), sampled=False)
+            graph, out = self._graph(bucket(len(self._seated)), False, self._host)
             graph.replay()
             rows.insert(0, out[:old])
         self._host.changed = True
@@ -150,7 +187,7 @@ class CudaRunner(Cached):
         self._upload(self._ahead, size, [seated[i] for i in row.tolist()])
         self._host.changed = True
         if any(_special(s) for s in seated):
-            graph, out = self._graph(size, sampled=False)
+            graph, out = self._graph(size, False, self._ahead)
             graph.replay()
             known = [] if hidden is None else [hidden]
             drawn = self._draw(seated, torch.cat([out[: total - fresh], *known]), drafts)
@@ -171,7 +208,7 @@ class CudaRunner(Cached):
         self.rows.produced.zero_()
         if hidden is not None:
             kernels.sample_and_advance(self._logits(hidden), self.rows.part(total - fresh, total), fresh)
-        graph, _ = self._graph(size, sampled=True)
+        graph, _ = self._graph(size, True, self._ahead)
         graph.replay()
         made, tokens, logprobs = self._read(total)
         firsts = tokens[: total - fresh, 0].tolist(), logprobs[: total - fresh, 0].tolist()
@@ -202,8 +239,9 @@ class CudaRunner(Cached):
             shifts = torch.tensor([shift_of(s.prompt) for s in sequences], dtype=torch.int64)
             self._shifts.zero_()[: len(sequences)].copy_(shifts)
 
-    def _graph(self, size: int, sampled: bool) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        adapters = bool((self._host.adapters[: len(self._seated)] >= 0).any())
+    def _graph(self, size: int, sampled: bool, host: _Host) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        """The graph for the first `size` rows of `host`, which were uploaded, and its hidden states."""
+        adapters = bool((host.adapters[:size] >= 0).any())
         name = (size, sampled, adapters)
         if name not in self._graphs:
             self._graphs[name] = self._capture(size, sampled, adapters)
@@ -312,6 +350,15 @@ class _Host:
         self.counts[:count] += ahead
         self.limits[:count] = np.where(self.fresh[:count], self.limits[:count], self.counts[:count] + 1)
         self.ids[:count] = np.where(ahead > 0, guesses, self.ids[:count])
+        self.lengths[count:] = self.pages[count:] = 0
+        self.adapters[count:] = -1
+
+    def lay(self, ids: np.ndarray, positions: np.ndarray, adapters: np.ndarray, table: np.ndarray) -> None:
+        """Become one row for each of these tokens. `table` has the blocks of each token's sequence."""
+        count, pages = table.shape
+        self.ids[:count], self.lengths[:count], self.adapters[:count] = ids, positions + 1, adapters
+        self.fresh[:count] = False
+        self.table[:count, :pages], self.pages[:count] = table, pages
         self.lengths[count:] = self.pages[count:] = 0
         self.adapters[count:] = -1
 
