@@ -54,11 +54,13 @@ FAMILIES: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
-def make(family: str, attention: str = NAME) -> PreTrainedModel:
+def make(family: str, attention: str = NAME, layers: int = 2) -> PreTrainedModel:
     """A model of the family with random weights, including biases and norms, so that leaving one out is noticed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        model = AutoModelForCausalLM.from_config(FAMILIES[family](), attn_implementation=attention)
+        config = FAMILIES[family]()
+        config.num_hidden_layers = layers
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, mean=float(parameter.ndim == 1), std=0.2)
     return model.float().eval()
