@@ -49,7 +49,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     ),
     "phi3": lambda: Phi3Config(num_key_value_heads=2, sliding_window=9, **COMMON),
     "gpt2": lambda: GPT2Config(
-        vocab_size=WORDS, n_positions=256, n_embd=32, n_layer=2, n_head=4, bos_token_id=None, eos_token_id=1,
+        vocab_size=WORDS, n_positions=256, n_embd=32, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=1,
     ),
 }  # fmt: skip
 
