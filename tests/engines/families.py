@@ -49,16 +49,18 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     ),
     "phi3": lambda: Phi3Config(num_key_value_heads=2, sliding_window=9, **COMMON),
     "gpt2": lambda: GPT2Config(
-        vocab_size=WORDS, n_positions=256, n_embd=32, n_layer=2, n_head=4, bos_token_id=None, eos_token_id=1,
+        vocab_size=WORDS, n_positions=256, n_embd=32, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=1,
     ),
 }  # fmt: skip
 
 
-def make(family: str, attention: str = NAME) -> PreTrainedModel:
+def make(family: str, attention: str = NAME, layers: int = 2) -> PreTrainedModel:
     """A model of the family with random weights, including biases and norms, so that leaving one out is noticed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        model = AutoModelForCausalLM.from_config(FAMILIES[family](), attn_implementation=attention)
+        config = FAMILIES[family]()
+        config.num_hidden_layers = layers
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, mean=float(parameter.ndim == 1), std=0.2)
     return model.float().eval()

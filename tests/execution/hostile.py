@@ -27,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 ALL_PROGRAMS = [*PROGRAMS, *ESCAPES]
 LIMITS = {"seconds": 4, "cpu_seconds": 1, "memory_mb": 128, "files_mb": 8, "processes": 12, "output_kb": 64}
+WAITS = 2  # seconds for a program that only waits for its time limit
 LATE = 10  # how many times its time limit a program may take: the machine may be busy
 ANYBODY = "/usr/bin/python3"  # an interpreter that every user may start; this one may lie in a folder of root's
 
@@ -131,6 +133,7 @@ def run_programs(level: Any, host: Host, programs: Iterable[HostileProgram], slo
 
     def limits_of(program: HostileProgram) -> Limits:
         seconds = LIMITS["seconds"] * (1 if "timeout" in program.ends else LATE)
+        seconds = WAITS if program.kind == "waiting" else seconds
         times = {"seconds": slow * seconds, "cpu_seconds": slow * LIMITS["cpu_seconds"]}
         return Limits(**{**LIMITS, **times})  # type: ignore[arg-type]
 
@@ -182,19 +185,23 @@ def descendants(pid: int) -> list[int]:
 
 
 def run_answers(level: Any, host: Host, wanted: Callable[[HostileAnswer], bool], slow: float) -> Iterable[Line]:
-    """Each must earn nothing, and later questions must be answered as before."""
-    from interplay.execution import verilog
+    """Each must earn nothing, and later questions must be answered as before.
+
+    Those that run until a limit on time come last, with less time, because they would use all of it."""
+    from interplay.execution import database, services, verilog
     from interplay.execution.programs import Bench
     from interplay.rewards import algebra
     from interplay.rewards.design import measure
 
-    bench = Bench(level, seconds=slow, memory_mb=128.0)
+    services.WORKERS = 1  # a process that has loaded sympy takes seconds to start
+    bench, hasty = (Bench(level, seconds=seconds, memory_mb=128.0) for seconds in (slow, slow / 2))
     tasks: list[tuple[HostileAnswer, Callable[[], bool]]] = []
 
     def add(answers: Iterable[HostileAnswer], earned: Callable[[str], bool]) -> None:
         tasks.extend((a, partial(earned, a.text)) for a in answers if wanted(a))
 
-    add(FUNCTIONS, lambda text: bench.calls(text, TESTS, "add").share > 0)
+    add((f for f in FUNCTIONS if not f.long), lambda text: bench.calls(text, TESTS, "add").share > 0)
+    add((f for f in FUNCTIONS if f.long), lambda text: hasty.calls(text, TESTS, "add").share > 0)
     if any(map(wanted, SQLITE)):
         add(SQLITE, _query_task(host, _shop()))
     if any(map(wanted, DUCKDB)) and importlib.util.find_spec("duckdb") is not None:
@@ -205,8 +212,12 @@ def run_answers(level: Any, host: Host, wanted: Callable[[HostileAnswer], bool],
         add(CIRCUITS, lambda text: measure(host.fill(text), REFERENCE, BENCH, level).passed)
         add(BENCHES, lambda text: verilog.judged(host.fill(text), REFERENCE, level) is True)
     with ThreadPoolExecutor(4) as pool:
-        for (one, _), wrong in zip(tasks, pool.map(lambda one: _earned(one[1]), tasks), strict=True):
-            yield line(one, "nothing earned", wrong)
+        for some in ([t for t in tasks if not t[0].long], [t for t in tasks if t[0].long]):
+            for (one, _), wrong in zip(some, pool.map(lambda one: _earned(one[1]), some), strict=True):
+                yield line(one, "nothing earned", wrong)
+            database.SECONDS = 2 * slow
+            algebra.LIMITS = replace(algebra.LIMITS, cpu_seconds=slow)
+            verilog.LIMITS = replace(verilog.LIMITS, cpu_seconds=3 * slow)
     sound = bench.calls("def add(a, b): return a + b", TESTS, "add").solved
     yield {"kind": "afterwards", "name": "a right program", "outcome": "passes", "wrong": "" if sound else "it fails"}
 

@@ -17,6 +17,7 @@ from interplay.execution.sandbox import Isolation, Job, Limits, RunResult, share
 
 LONGEST = 20_000
 PACKAGE = "iverilog"
+LIMITS = Limits(seconds=60, cpu_seconds=10, memory_mb=512, files_mb=16, output_kb=256)  # for one simulation
 _COUNT = re.compile(r"^Mismatches: (\d+) in (\d+) samples$", re.MULTILINE)
 
 
@@ -65,5 +66,4 @@ def _simulate(files: dict[str, str], isolation: Isolation) -> RunResult:
         )
     sources = " ".join(sorted(files))
     script = f"iverilog -g2012 -s tb -o sim {sources} 1>&2 || exit 3\nexec vvp -n sim"
-    limits = Limits(seconds=60, cpu_seconds=10, memory_mb=512, files_mb=16, output_kb=256)
-    return shared(isolation).run(Job(argv=("sh", "-c", script), files=files, limits=limits))
+    return shared(isolation).run(Job(argv=("sh", "-c", script), files=files, limits=LIMITS))
