@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from interplay.models.senses import Senses
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 _PROMPT_BYTES, _REPLY_BYTES = 256 * 2**20, 64 * 2**20  # the most that a cache of prompts or of replies may hold
 _ENTRY, _TOKEN = 1024, 40  # about the bytes of an entry without its contents, and of an id in a tuple
 

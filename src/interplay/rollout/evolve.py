@@ -262,6 +262,6 @@ def _code(workflow: WorkflowSection) -> set[tuple[str, str]]:
     """The functions and the regular expressions of a workflow."""
     nodes = workflow.nodes.values()
     edges = [transition for node in nodes for transition in node.transitions]
-    functions = [one.verify for one in (*nodes, *edges) if one.verify is not None]
-    patterns = [one.matches for one in edges if one.matches is not None]
-    return {("verify", f) for f in functions} | {("matches", p) for p in patterns}
+    functions = [node.verify for node in nodes] + [edge.verify for edge in edges]
+    named = [("verify", name) for name in functions] + [("matches", edge.matches) for edge in edges]
+    return {(kind, name) for kind, name in named if name is not None}
