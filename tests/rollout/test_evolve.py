@@ -16,15 +16,16 @@ from typer.testing import CliRunner
 import interplay as ip
 from interplay.cli import session
 from interplay.cli.main import app
-from interplay.config import RewardSection, load
+from interplay.config import RewardSection, SamplingSection, load
 from interplay.config.evolve import EvolveSection
 from interplay.envs.workflows.motifs import Design, Graph, moves, turned
-from interplay.errors import ConfigError
+from interplay.errors import ConfigError, GuardError
 from interplay.evaluation import field as suite_field
 from interplay.evaluation.field import Field
 from interplay.publishing import whole
 from interplay.rollout.evolve import Evolution, brief, design
 from interplay.rollout.resolve import resolve
+from interplay.training import evolving
 from interplay.training.evolving import Evolver
 from interplay.training.trainer import Observer, Trainer
 from interplay.types import Rewards
@@ -331,6 +332,31 @@ def test_the_tokens_of_a_workflow_have_a_price() -> None:
     evolver.evolution = SimpleNamespace(section=EvolveSection(price=0.1))
     turns = [SimpleNamespace(sampled=1500), SimpleNamespace(sampled=500)]
     assert evolver._worth(SimpleNamespace(rewards=Rewards.team("correct", 1.0), turns=turns)) == pytest.approx(0.8)
+
+
+def test_a_run_stops_if_the_champion_cannot_be_played_and_not_for_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Design(START, {"solve": {"vote": 3}}).graph
+
+    class Played:
+        def __init__(self, *_: Any) -> None: ...
+
+        async def run(self, tasks: Sequence[Graph], _: Any) -> list[Any]:
+            earned = Rewards.team("correct", 1.0)
+            return [SimpleNamespace(error="broken" if t == bad else None, rewards=earned, turns=[]) for t in tasks]
+
+    monkeypatch.setattr(evolving, "Runner", Played)
+    recipe: Any = SimpleNamespace(
+        seed=0, rollout=None, reward=RewardSection(), eval=SimpleNamespace(temperature=1.0), sampling=SamplingSection()
+    )
+    plan: Any = SimpleNamespace(roles=ROLES, recipe=recipe, task=lambda _n, _split, data: data["workflow"], seats={})
+    evolver: Any = Evolver.__new__(Evolver)
+    evolver.plan, evolver.team = plan, SimpleNamespace(seating=lambda *_: None)
+    evolver.evolution = Evolution(EvolveSection(price=0.1), START, ROLES, 0)
+    bad = other
+    assert asyncio.run(evolver._play([other, START_PLAIN], [0, 1])) == [[], [1.0, 1.0]]
+    bad = START_PLAIN
+    with pytest.raises(GuardError, match=r"every episode of the best workflow so far failed; .*: broken"):
+        asyncio.run(evolver._play([other, START_PLAIN], [0, 1]))
 
 
 @pytest.mark.slow
