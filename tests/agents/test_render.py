@@ -17,7 +17,7 @@ from interplay.errors import ModelError
 from interplay.models.load import FALLBACK_TEMPLATE, Loaded, load
 from interplay.models.save import save
 from interplay.models.tiny import TEMPLATE, VOCABULARY, build_tokenizer
-from interplay.types import MediaSpan, Message
+from interplay.types import Media, MediaSpan, Message
 
 TOKENIZER = build_tokenizer()
 END = TOKENIZER.eos_token_id
@@ -271,3 +271,26 @@ def test_a_model_without_a_chat_template_gets_the_fallback(tiny: Loaded, tmp_pat
     second = talk.reply((*encode("rock"), END), "on")
     assert second.merged
     assert second.text == f"{opening}rock<|end|>\nuser:\non<|end|>\nassistant:\n"
+
+
+def test_the_caches_are_limited_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few long conversations, or a few pictures, take as much memory as many short conversations."""
+    monkeypatch.setattr("interplay.agents.render._PROMPT_BYTES", 100_000)
+    monkeypatch.setattr("interplay.agents.render._REPLY_BYTES", 10_000)
+    for size, least, most in ((10, 20, 80), (1000, 2, 2)):
+        tested = renderer()
+        held = []
+        for n in range(100):
+            message = Message("user", f"{n} " + "x" * size)
+            prompt = tested.prompt((message,))
+            assert tested.prompt((message,)) is prompt
+            held.append(len(tested._fresh))
+        assert least <= max(held) <= most
+        for n in range(40):
+            tested.decode((n,) * 20)
+            tested.replies((str(n), "yes"))
+        assert 1 <= len(tested._decoded) < 10 and 1 <= len(tested._replies) < 10
+    pictured = renderer()
+    for n in range(20):
+        pictured.prompt((Message("user", "?", media=(Media("image", bytes(40_000), str(n)),)),))
+    assert len(pictured._fresh) == 2

@@ -181,6 +181,7 @@ def test_only_the_values_of_a_recipe_say_which_study_a_folder_holds(tmp_path: Pa
     noted.write_text(json.dumps({"digest": old}))
     begin(study, runs)
     assert json.loads(noted.read_text())["digest"] == study.digest != old
+    assert json.loads(noted.read_text())["given"] == [path.name]  # without its folder, which is one of this machine
     recipe.write_text("# A comment.\n" + recipe.read_text())
     begin(study, runs)
     recipe.write_text(recipe.read_text() + "\n[memory]\nshare = 0.5\n")

@@ -26,7 +26,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     contrasts = [{"first": "multi-fixed", "second": "single", "test": "unseen", "measure": "gold"}]
     about = {"name": "story", "digest": "x", "learner": "learner", "role": "learner", "gold": "gold", "best": 4.0,
              "games": 64, "seeds": [0, 1, 2], "arms": {"single": [], "multi-fixed": []},
-             "tests": {"unseen": {}}, "contrasts": contrasts}  # fmt: skip
+             "tests": {"unseen": {}}, "contrasts": contrasts,
+             "given": ["studies/story.toml", 'policies.learner.base="a b"']}  # fmt: skip
     gold = {"single": {"single": 9.0, "multi-fixed": 0.5}, "multi-fixed": {"single": 1.5, "multi-fixed": 9.0}}
     cross = {"arm": "multi-fixed", "gold": {"0": {"0": 2.0, "1": 1.25}, "1": {"0": 0.75, "1": 2.0}}}
     (study / "arena").mkdir()
@@ -114,12 +115,15 @@ def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -
     study, about = tmp_path / "runs" / "story", json.loads((runs / "story" / "study.json").read_text())
     publish(tmp_path / "runs", tmp_path / "with")
     report = (tmp_path / "with" / "report.md").read_text()
+    command = """`interplay experiment studies/story.toml 'policies.learner.base="a b"'`, then `interplay publish`."""
+    assert command in report
     assert "Regret is the distance" in report and "oracle" not in report and "Every arm is tested alone" not in report
     assert "The tests are unseen (with new partners: line-ups that no arm was trained with)." in report
     slides = (tmp_path / "with" / "slides.html").read_text()
     assert "what a learned judge costs" not in slides and "The audit warned in 0 of 6 runs" in slides
 
     about.update(arms={"single": [], "oracle": []}, best=None, contrasts=[])
+    del about["given"]  # as in a folder of an earlier version
     about["tests"] = {"unseen": {"seats": [["partner=bot:writer:liar"], ["partner=bot:writer:plain"]]}}
     (study / "study.json").write_text(json.dumps(about))
     shutil.move(study / "multi-fixed", study / "oracle")

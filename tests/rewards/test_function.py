@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
 from interplay.config import parse
 from interplay.errors import ConfigError, JudgeError
-from interplay.rewards.function import FunctionScorer
+from interplay.rewards.function import ABANDONED, THREADS, FunctionScorer
 from interplay.rollout.resolve import resolve
 from interplay.training.judges import Judges
 from interplay.types import Message
@@ -38,6 +39,10 @@ def numpy_array(question, reply):
 def bug(question, reply):
     return 1 / 0
 
+def stuck(question, reply):
+    GO_ON.wait()
+    return 1.0
+
 HEIGHT = 3
 """
 
@@ -50,7 +55,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def scores(name: str) -> list[float]:
     asked = [((Message("user", "abc"),), "d"), ((Message("system", "a"), Message("user", "b")), "")]
-    return asyncio.run(FunctionScorer("judges.own.who", f"own_judges:{name}").scores(asked))
+    return asyncio.run(FunctionScorer("judges.own.who", f"own_judges:{name}", 30.0).scores(asked))
 
 
 def test_a_function_gets_question_and_reply_as_texts_and_may_be_a_coroutine() -> None:
@@ -71,6 +76,30 @@ def test_a_function_gets_question_and_reply_as_texts_and_may_be_a_coroutine() ->
 def test_a_function_that_fails_is_an_error_of_the_judge_with_its_place(name: str, sentence: str) -> None:
     with pytest.raises(JudgeError, match=sentence):
         scores(name)
+
+
+def test_a_function_that_does_not_return_fails_its_episodes_and_in_the_end_stops_the_run() -> None:
+    """Its threads cannot be ended, so only a few are left behind. When they have ended, the judge is asked again."""
+    scorer = FunctionScorer("judges.own.who", "own_judges:stuck", 0.02)
+    go_on = scorer.function.__globals__["GO_ON"] = threading.Event()
+    asked = [((Message("user", "abc"),), "d")]
+
+    async def all_of_them() -> list[object]:
+        calls = (scorer.scores(asked) for _ in range(ABANDONED + 2 * THREADS))
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    try:
+        found = asyncio.run(all_of_them())
+        assert {type(one) for one in found[:ABANDONED]} == {JudgeError}
+        assert {type(one) for one in found[-THREADS:]} == {ConfigError}
+        assert "did not return within 0.02 s" in str(found[0]) and "in 16 calls that still run" in str(found[-1])
+    finally:
+        go_on.set()
+    for thread in scorer._abandoned:
+        assert thread.daemon  # otherwise it would keep the process from ending
+        thread.join(10)
+    scorer.timeout = 30.0
+    assert asyncio.run(scorer.scores(asked)) == [1.0]
 
 
 def recipe(who: str, **more: object) -> dict[str, object]:

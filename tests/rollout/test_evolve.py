@@ -16,15 +16,16 @@ from typer.testing import CliRunner
 import interplay as ip
 from interplay.cli import session
 from interplay.cli.main import app
-from interplay.config import RewardSection, load
+from interplay.config import RewardSection, SamplingSection, load
 from interplay.config.evolve import EvolveSection
 from interplay.envs.workflows.motifs import Design, Graph, moves, turned
-from interplay.errors import ConfigError
+from interplay.errors import ConfigError, GuardError
 from interplay.evaluation import field as suite_field
 from interplay.evaluation.field import Field
 from interplay.publishing import whole
 from interplay.rollout.evolve import Evolution, brief, design
 from interplay.rollout.resolve import resolve
+from interplay.training import evolving
 from interplay.training.evolving import Evolver
 from interplay.training.trainer import Observer, Trainer
 from interplay.types import Rewards
@@ -37,6 +38,7 @@ START: Graph = {
         "solve": {"role": "solver", "prompt": "{task} {plan}"},
     }
 }
+START_PLAIN = Design(START).graph
 SECTION = EvolveSection(verify="json:loads")
 ROLES = ("planner", "solver")
 
@@ -80,6 +82,35 @@ def test_motifs_are_aflows_operators() -> None:
     assert [e["to"] for e in edges] == ["solve_review", "solve", "solve_review"]
     assert edges[0]["verify"] == "json:loads" and edges[1]["times"] == 2
     assert nodes["solve_revise"]["role"] == "solver"
+
+
+def test_a_motif_leaves_the_nodes_of_the_workflow_as_they_are() -> None:
+    """A workflow may have a node with the name that a motif gives to its own; a designer's workflow often has one."""
+    for motif, added in {"ensemble": "pick", "review": "review", "program": "run"}.items():
+        base = {"nodes": {**START["nodes"], f"solve_{added}": {"role": "planner", "prompt": "Mine {task}"}}}
+        base["nodes"]["solve"] = {**base["nodes"]["solve"], "next": f"solve_{added}"}
+        options = [option for option in moves(Design(base), SECTION, ROLES) if option[:2] == ("solve", motif)]
+        assert options and all(turned(Design(base), *option) is None for option in options)
+        test = turned(Design(base), "solve", "test", "json:loads")
+        assert test is not None and test.graph["nodes"][f"solve_{added}"]["prompt"] == "Mine {task}"
+        assert test.graph["nodes"]["solve"]["next"][1] == {"to": "solve", "times": 2}
+
+
+def test_a_motif_keeps_every_way_out_of_a_node() -> None:
+    """A node ends the workflow if none of its transitions is taken. This end is tested and reviewed like any other, and
+    a check of the user's own stays where it is."""
+    some = [{"to": "plan", "contains": "unclear", "times": 1}]
+    base = {"start": "plan", "nodes": {**START["nodes"], "solve": {**START["nodes"]["solve"], "next": some}}}
+    tested = Design(base, {"solve": {"test": "json:loads"}}).graph["nodes"]["solve"]["next"]
+    assert {"to": "end", "verify": "json:loads"} in tested and tested[-1] == {"to": "end"}
+    reviewed = Design(base, {"solve": {"review": "planner"}}).graph["nodes"]
+    assert [t["to"] for t in reviewed["solve"]["next"]] == ["solve_review", "solve_review"]
+    assert reviewed["solve_revise"]["next"] == [*some, {"to": "end"}]
+    own = [{"to": "end", "verify": "ast:parse"}, {"to": "plan"}]
+    base["nodes"]["solve"]["next"] = own
+    both = Design(base, {"solve": {"test": "json:loads", "review": "planner"}}).graph["nodes"]
+    assert [t.get("verify") for t in both["solve"]["next"]] == ["ast:parse", "json:loads", None, "ast:parse", None]
+    assert both["solve_revise"]["next"][-2:] == own
 
 
 def test_the_champion_wins_on_tasks_that_all_of_a_round_share() -> None:
@@ -131,9 +162,71 @@ def test_a_designers_text_is_a_workflow_or_nothing() -> None:
         "no json",
         json.dumps({"nodes": {"a": {"role": "stranger", "prompt": "x"}}}),
         json.dumps({"nodes": {"a": {"role": "solver", "prompt": "{b}"}}}),
-        json.dumps({"nodes": {"a": {"role": "solver", "prompt": "x", "next": [{"to": "end", "verify": "os:system"}]}}}),
+        json.dumps({"nodes": {}}),
+        proposed(next=[{"to": "end", "verify": "os:system"}]),
+        proposed(next=[{"to": "end", "matches": "(a+)+$"}]),  # can take for ever
+        proposed(next=[{"to": "end", "matches": "a{99999999999999999999}"}]),
+        proposed(next="a", limit=10**9),  # a cycle that does not end
+        proposed(prompt="\ud800"),  # not valid Unicode, so it cannot be written to a file
+        proposed(samples=64, limit=64),
+        "{" * 5000 + "}" * 5000,
     ):
-        assert design(bad, evolution) is None
+        assert design(bad, evolution) is None, bad
+
+
+def proposed(**node: Any) -> str:
+    return json.dumps({"nodes": {"a": {"role": "solver", "prompt": "x", **node}}})
+
+
+def test_a_designer_may_use_what_the_user_has_named() -> None:
+    """The check of the motif test, and the functions and patterns of the workflow of the recipe."""
+    start = {"nodes": {"a": {"role": "solver", "prompt": "{task}", "next": [{"to": "end", "matches": "[0-9]"}]}}}
+    evolution = Evolution(SECTION, start, ROLES, 0)
+    for good in ({"to": "end", "matches": "[0-9]"}, {"to": "end", "verify": "json:loads"}):
+        assert design(proposed(next=[good, {"to": "a", "times": 1}]), evolution) is not None
+    assert design(proposed(next=[{"to": "end", "matches": "[0-8]"}]), evolution) is None
+    named = {"nodes": {"verify": {"role": "solver", "prompt": "{task}"}}}
+    assert design(json.dumps(named), evolution) == named
+
+
+def test_champion_and_runner_up_are_played_again_in_every_round() -> None:
+    rounds: list[set[str]] = []
+
+    async def play(graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float]]:
+        rounds.append({json.dumps(graph, sort_keys=True) for graph in graphs})
+        return [[len(json.dumps(graph)) / 1e4] * len(numbers) for graph in graphs]  # the longest workflow wins
+
+    evolution = Evolution(EvolveSection(candidates=1, tasks=2, looks=1), START, ROLES, 0)
+    for _ in range(5):
+        before = {d.key for d in (evolution.champion, evolution.runner_up) if d is not None}
+        counts = {key: evolution.worth[key].count for key in before if key in evolution.worth}
+        asyncio.run(evolution.round(play))
+        assert before <= rounds[-1] and len(rounds[-1]) <= len(before) + 1
+        assert all(evolution.worth[key].count == pytest.approx(0.8 * old + 2) for key, old in counts.items())
+    assert evolution.champion.key != Design(START).key and evolution.runner_up is not None
+
+
+def test_a_round_without_candidates_plays_the_champion_alone() -> None:
+    async def play(graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float]]:
+        return [[1.0] * len(numbers) for _ in graphs]
+
+    evolution = Evolution(EvolveSection(motifs=[], tasks=1), START, ROLES, 0)
+    found = asyncio.run(evolution.round(play))
+    assert found["evolve/played"] == 1 + 2 + 4 + 8 and found["evolve/changed"] == 0
+    assert evolution.champion.key == Design(START).key and evolution.runner_up is None
+
+
+def test_a_workflow_that_cannot_be_played_leaves_the_round() -> None:
+    """Whether it comes from a motif or from a designer. It never becomes champion, even if all others lose reward."""
+    asked: list[int] = []
+
+    async def play(graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float]]:
+        asked.append(len(graphs))
+        return [[-1.0] * len(numbers) if graph == START_PLAIN else [] for graph in graphs]
+
+    evolution = Evolution(EvolveSection(candidates=3, tasks=1, looks=2), START, ROLES, 0)
+    asyncio.run(evolution.round(play))
+    assert asked == [4, 1] and evolution.champion.key == Design(START).key
 
 
 def test_the_toy_space_is_searched_to_its_best(load_script: Any) -> None:
@@ -176,12 +269,94 @@ def test_a_run_evolves_its_workflow_and_its_designer_learns(tmp_path: Path) -> N
         again.close()
 
 
+class Killed(Exception):
+    """Ends a run as a kill does: no checkpoint is written."""
+
+
+def timeless(data: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a clock measured."""
+    return {key: value for key, value in data.items() if key != "seconds"}
+
+
+@pytest.mark.slow
+def test_promise_9_a_run_killed_inside_a_round_resumes_bit_identical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, workflows, their results and the designer's proposals. In every round of both runs, playing candidates
+    leaves the weights of all policies as they are."""
+    small = ["train.steps=3", "evolve.every=1", "rollout.tasks=2", "algorithm.group=2", "evolve.candidates=2"]
+    small += ["evolve.tasks=2", "evolve.looks=2", "evolve.designs=2", "device=cpu", "sampling.max_tokens=4"]
+    small += ["checkpoint.share=1.0", "evolve.price=0.0"]
+    play, looks = Evolver._play, 0
+
+    def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+        models = {name: member.loaded.model for name, member in trainer.team.members.items()}
+        return {f"{name}/{key}": v.clone() for name, m in models.items() for key, v in m.state_dict().items()}
+
+    def run(folder: Path, killed_at: int | None) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        nonlocal looks
+        looks = 0
+        trainer = Trainer(resolve(load(RECIPE, small)), folder)
+
+        async def frozen(self: Evolver, graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float]]:
+            nonlocal looks
+            before, looks = weights(trainer), looks + 1
+            found = await play(self, graphs, numbers)
+            assert all(torch.equal(v, before[name]) for name, v in weights(trainer).items())
+            if looks == killed_at:
+                raise Killed
+            return found
+
+        monkeypatch.setattr(Evolver, "_play", frozen)
+        try:
+            trainer.train()
+            assert trainer.evolution is not None
+            state = json.dumps(trainer.evolution.state_dict())
+            return weights(trainer), json.loads(state, object_hook=timeless)
+        finally:
+            trainer.close()
+
+    whole_weights, whole_state = run(tmp_path / "whole", None)
+    assert looks == 6 and whole_state["pending"]
+    with pytest.raises(Killed):
+        run(tmp_path / "cut", 4)
+    found, state = run(tmp_path / "cut", None)
+    assert looks == 4  # the rounds after steps 2 and 3
+    assert state == whole_state
+    assert all(torch.equal(v, whole_weights[name]) for name, v in found.items())
+
+
 def test_the_tokens_of_a_workflow_have_a_price() -> None:
     evolver: Any = Evolver.__new__(Evolver)
     evolver.plan = SimpleNamespace(roles=ROLES, recipe=SimpleNamespace(reward=RewardSection()))
     evolver.evolution = SimpleNamespace(section=EvolveSection(price=0.1))
     turns = [SimpleNamespace(sampled=1500), SimpleNamespace(sampled=500)]
     assert evolver._worth(SimpleNamespace(rewards=Rewards.team("correct", 1.0), turns=turns)) == pytest.approx(0.8)
+
+
+def test_a_run_stops_if_the_champion_cannot_be_played_and_not_for_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Design(START, {"solve": {"vote": 3}}).graph
+
+    class Played:
+        def __init__(self, *_: Any) -> None: ...
+
+        async def run(self, tasks: Sequence[Graph], _: Any) -> list[Any]:
+            earned = Rewards.team("correct", 1.0)
+            return [SimpleNamespace(error="broken" if t == bad else None, rewards=earned, turns=[]) for t in tasks]
+
+    monkeypatch.setattr(evolving, "Runner", Played)
+    recipe: Any = SimpleNamespace(
+        seed=0, rollout=None, reward=RewardSection(), eval=SimpleNamespace(temperature=1.0), sampling=SamplingSection()
+    )
+    plan: Any = SimpleNamespace(roles=ROLES, recipe=recipe, task=lambda _n, _split, data: data["workflow"], seats={})
+    evolver: Any = Evolver.__new__(Evolver)
+    evolver.plan, evolver.team = plan, SimpleNamespace(seating=lambda *_: None)
+    evolver.evolution = Evolution(EvolveSection(price=0.1), START, ROLES, 0)
+    bad = other
+    assert asyncio.run(evolver._play([other, START_PLAIN], [0, 1])) == [[], [1.0, 1.0]]
+    bad = START_PLAIN
+    with pytest.raises(GuardError, match=r"every episode of the best workflow so far failed; .*: broken"):
+        asyncio.run(evolver._play([other, START_PLAIN], [0, 1]))
 
 
 @pytest.mark.slow
@@ -250,6 +425,8 @@ def test_a_study_of_whole_teams_tests_the_workflow_that_evolved(
     ("change", "sentence"),
     [
         ('env={name = "tictactoe"}', r"unknown key 'workflow'|needs a workflow|seats"),
+        ('evolve.verify="nosuch:function"', "evolve.verify is 'nosuch:function', which cannot be imported"),
+        ("evolve.price=inf", "evolve.price is inf"),
         ("evolve.designer=nobody", "evolve.designer is 'nobody', which is not a policy"),
         ('algorithm={name = "at_grpo", candidates = 2, continuation = "playout"}', "plays trees"),
     ],

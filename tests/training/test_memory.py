@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from runs import example
+from transformers import AutoConfig
 
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.config import AdapterSection, TrainSection, parse
@@ -18,7 +19,8 @@ from interplay.engines.local.engine import _gpu_cache_tokens
 from interplay.errors import ConfigError, ResourceError
 from interplay.models.attention import Causal, using
 from interplay.models.device import limit_memory
-from interplay.models.load import Loaded
+from interplay.models.load import Loaded, read_config
+from interplay.models.locate import locate
 from interplay.models.lora import new_adapter
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
@@ -400,6 +402,27 @@ def test_what_cannot_fit_is_refused_with_what_to_lower() -> None:
     with pytest.raises(ConfigError, match=r"the run needs about .*it would fit with train\.micro_batch_tokens=\d+"):
         found.refuse(plan("train.micro_batch_tokens=100000000000"))
     memory.estimate(plan()).refuse(plan())
+
+
+@pytest.mark.parametrize("base", ["tiny-262144x2", "tiny-vl-262144x2", "tiny-av-262144x2"])
+def test_a_model_that_is_made_here_is_made_only_after_its_memory_was_estimated(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights would fill terabytes. The estimate has the shape of the model that would be made."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    large = plan(f'policies.player.base="{base}"')
+    with pytest.raises(ConfigError, match="the run needs about"):
+        memory.estimate(large).refuse(large)
+    assert not list(tmp_path.rglob("*"))
+    small = base.replace("262144x2", "16x1")
+    made = AutoConfig.from_pretrained(locate(small, 0)).to_dict()
+    by_name = read_config(small, 0).to_dict()
+    kept = {"architectures", "dtype", "_name_or_path"}  # of the file alone
+    assert _without(by_name, kept) == _without(made, kept)
+
+
+def _without(data: Any, keys: set[str]) -> Any:
+    return {k: _without(v, keys) for k, v in data.items() if k not in keys} if isinstance(data, dict) else data
 
 
 def test_where_nothing_fits_the_refusal_says_what_to_train_instead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from interplay.agents.soft import marked, parted, softly
 from interplay.agents.syntax import schema, syntax_of
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
     from interplay.models.senses import Senses
 
-_CACHE_LIMIT = 100_000
+K = TypeVar("K")
+V = TypeVar("V")
+_PROMPT_BYTES, _REPLY_BYTES = 256 * 2**20, 64 * 2**20  # the most that a cache of prompts or of replies may hold
+_ENTRY, _TOKEN = 1024, 40  # about the bytes of an entry without its contents, and of an id in a tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,29 @@ class Said:
     id: str = ""  # of the sample
 
 
+class _Cache(dict[K, V]):
+    """What was rendered before. It is emptied when its contents have more than `limit` bytes. Their number says little:
+    one conversation may be as long as a thousand others."""
+
+    def __init__(self, limit: int, size: Callable[[K, V], int]) -> None:
+        super().__init__()
+        self.limit, self.size, self.bytes = limit, size, 0
+
+    def __setitem__(self, key: K, value: V) -> None:
+        size = _ENTRY + self.size(key, value)
+        if self.bytes + size > self.limit:
+            self.clear()
+            self.bytes = 0
+        self.bytes += size
+        super().__setitem__(key, value)
+
+
+def _prompt_bytes(key: tuple[tuple[Message, ...], tuple[Tool | str, ...]], prompt: Prompt) -> int:
+    """The text of the prompt, its ids, and the messages, which have about the same text, with their media."""
+    media = sum(len(one.data) for message in key[0] for one in message.media)
+    return 2 * len(prompt.text) + _TOKEN * len(prompt.ids) + media
+
+
 class Renderer:
     """With `senses`, messages may have the media that the model takes; each becomes a span of placeholders. Every model
     takes soft messages."""
@@ -78,9 +104,13 @@ class Renderer:
         self.tokenizer, self.senses, self._codec = tokenizer, senses, TokenCodec(tokenizer)
         self.stop_ids = frozenset(stop_ids)
         self._stop_texts = sorted((tokenizer.decode([i]) for i in stop_ids), key=len, reverse=True)
-        self._decoded: dict[tuple[int, ...], tuple[str, bool]] = {}
-        self._fresh: dict[tuple[tuple[Message, ...], tuple[Tool | str, ...]], Prompt] = {}
-        self._replies: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
+        self._decoded = _Cache[tuple[int, ...], tuple[str, bool]](
+            _REPLY_BYTES, lambda action, said: _TOKEN * len(action) + len(said[0])
+        )
+        self._fresh = _Cache(_PROMPT_BYTES, _prompt_bytes)
+        self._replies = _Cache[tuple[str, ...], tuple[tuple[int, ...], ...]](
+            _REPLY_BYTES, lambda texts, ids: sum(map(len, texts)) + sum(_TOKEN * len(i) + 2 * _TOKEN for i in ids)
+        )
         self.syntax = syntax_of(tokenizer)
         marks = sorted((t for t in tokenizer.get_added_vocab() if len(t) > 1), key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, marks))) if marks else None
@@ -121,8 +151,6 @@ class Renderer:
         """The reply's text without its end token, and whether it had one. Cached, because games repeat replies."""
         known = self._decoded.get(action)
         if known is None:
-            if len(self._decoded) >= _CACHE_LIMIT:
-                self._decoded.clear()
             known = self._decoded[action] = self._decode(action)
         return known
 
@@ -138,8 +166,6 @@ class Renderer:
         """The ids of the replies that may be sampled. Cached, because the same positions come up often."""
         known = self._replies.get(texts)
         if known is None:
-            if len(self._replies) >= _CACHE_LIMIT:
-                self._replies.clear()
             known = self._replies[texts] = tuple(dict.fromkeys(self.encode_reply(t) for t in texts))
         return known
 
@@ -161,8 +187,6 @@ class Renderer:
             text = self._template(messages, tools)
             ids, media = self._laid(text, self._shown(messages))
             cached = Prompt(ids, text, media=media)
-            if len(self._fresh) >= _CACHE_LIMIT:
-                self._fresh.clear()
             self._fresh[messages, tools] = cached
         return cached
 

@@ -24,14 +24,18 @@ class EvolveSection(Section):
     looks: int = Field(
         4, ge=1, description="comparisons in a round; after each one, the better half of the candidates remains"
     )
-    price: float = Field(0.0, ge=0, description="what 1,000 sampled tokens cost a workflow, in units of reward")
+    price: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="what 1,000 sampled tokens cost a workflow, in units of reward"
+    )
     nodes: int = Field(8, ge=1, description="the largest number of nodes of a workflow")
     motifs: list[MotifName] = Field(
         ["vote", "ensemble", "review", "test", "program", "hand_over", "drop"],
         description="the changes that may make a new workflow",
     )
     verify: str = Field(
-        "", description="the check of the motif test: module:function, called with the task and the text"
+        "",
+        description="the check of the motif test: module:function, called with the task and the text; empty: the motif "
+        "test is not used",
     )
     fade: float = Field(
         0.8,

@@ -129,7 +129,7 @@ class JudgeSection(Section):
     )
     max_tokens: int = Field(64, ge=1, description="most tokens of the judge's answer")
     temperature: float = Field(1.0, ge=0, description="sampling temperature of the judge's answer")
-    timeout: float = Field(60.0, gt=0, description="http: seconds after which one request times out")
+    timeout: float = Field(60.0, gt=0, description="http, function: seconds after which one request or call times out")
     retries: int = Field(
         6,
         ge=0,

@@ -81,7 +81,7 @@ def taken_by(base: str) -> frozenset[MediaKind] | None:
     return frozenset({family.kind, "audio"} if config.get("sounds_as_pictures") else {family.kind})
 
 
-def shape_of(base: str) -> tuple[int, int, int]:
+def seeing_shape(base: str) -> tuple[int, int, int]:
     """(hidden size, layers, pixels of a picture's side) of `tiny-vl`, `tiny-vl-64x3` or `tiny-vl-64x3x32`."""
     name = base[: len("tiny-vl")]
     parts = (base.removeprefix(name).removeprefix("-") or "64x3").split("x")

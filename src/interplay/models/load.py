@@ -24,7 +24,7 @@ from interplay.models import senses
 from interplay.models.attention import EYE, Causal, using
 from interplay.models.attention import NAME as ATTENTION
 from interplay.models.families import Family, family_of
-from interplay.models.locate import locate
+from interplay.models.locate import config_by_name, locate
 from interplay.models.shape import cache_shape, decoder_of
 
 # For models without a chat template. It never rewrites earlier text and needs no special tokens but the end token.
@@ -154,6 +154,8 @@ def _with_senses(base: str, source: str, model: Any, family: Family) -> PreTrain
 
 def read_config(base: str, seed: int) -> Any:
     """A model's shape, without its weights."""
+    if (made := config_by_name(base)) is not None:
+        return made
     try:
         return AutoConfig.from_pretrained(locate(base, seed), trust_remote_code=False)
     except (OSError, ValueError) as error:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 
 from interplay.errors import ModelError
 from interplay.models import tiny, tiny_vl, tiny_whisper
-from interplay.models.families import shape_of
+from interplay.models.families import seeing_shape
 
 SMOLLM2, GGUF = "smollm2", ".gguf"
 
@@ -65,33 +65,52 @@ def _is_tiny(base: str) -> bool:
 def _tiny(base: str, seed: int) -> Path:
     """The folder of `tiny`, `tiny-HIDDENxLAYERS`, `tiny-vl`, `tiny-av` or `tiny-whisper`; the model is made once per
     shape and seed."""
-    for kind in ("tiny-vl", "tiny-av"):
-        if base == kind or base.startswith(f"{kind}-"):
-            seeing = shape_of(base)
-            place = cache_folder() / f"{kind}-{'x'.join(map(str, seeing))}-{tiny_vl.fingerprint(seeing)}-seed{seed}"
-            with _made_once(place) as work:
-                if work:
-                    tiny_vl.build(work, seed, seeing, hears=kind == "tiny-av")
-            return place
-    if base == "tiny-whisper" or base.startswith("tiny-whisper-"):
-        hearing = tiny_whisper.shape_of(base)
+    if kind := _named(base, "tiny-vl", "tiny-av"):
+        seeing = seeing_shape(base)
+        place = cache_folder() / f"{kind}-{'x'.join(map(str, seeing))}-{tiny_vl.fingerprint(seeing)}-seed{seed}"
+        with _made_once(place) as work:
+            if work:
+                tiny_vl.build(work, seed, seeing, hears=kind == "tiny-av")
+        return place
+    if _named(base, "tiny-whisper"):
+        hearing = tiny_whisper.hearing_shape(base)
         name = f"tiny-whisper-{'x'.join(map(str, hearing))}-{tiny_whisper.fingerprint(hearing)}-seed{seed}"
         with _made_once(cache_folder() / name) as work:
             if work:
                 tiny_whisper.build(work, seed, hearing)
         return cache_folder() / name
-    shape = base.removeprefix("tiny").removeprefix("-") or "64x2"
-    hidden, _, layers = shape.partition("x")
+    hidden, layers = _text_shape(base)
+    folder = cache_folder() / f"tiny-{hidden}x{layers}-{tiny.fingerprint(hidden, layers)}-seed{seed}"
+    with _made_once(folder) as work:
+        if work:
+            tiny.build(work, seed, hidden, layers)
+    return folder
+
+
+def _named(base: str, *kinds: str) -> str:
+    """The one of these kinds that `base` is, with or without a shape in its name; empty if it is none of them."""
+    return next((kind for kind in kinds if base == kind or base.startswith(f"{kind}-")), "")
+
+
+def _text_shape(base: str) -> tuple[int, int]:
+    """(hidden size, layers) of `tiny` or `tiny-64x2`."""
+    hidden, _, layers = (base.removeprefix("tiny").removeprefix("-") or "64x2").partition("x")
     digits = hidden.isdecimal() and layers.isdecimal()
     if not digits or not int(hidden) or int(hidden) % 16 or not int(layers):
         raise ModelError(
             f"model '{base}' is not the name of a tiny model; expected tiny or tiny-HIDDENxLAYERS, such as tiny-128x4."
         )
-    folder = cache_folder() / f"tiny-{hidden}x{layers}-{tiny.fingerprint(int(hidden), int(layers))}-seed{seed}"
-    with _made_once(folder) as work:
-        if work:
-            tiny.build(work, seed, int(hidden), int(layers))
-    return folder
+    return int(hidden), int(layers)
+
+
+def config_by_name(base: str) -> PretrainedConfig | None:
+    """The config of a model that is made locally and whose shape is in its name, without making the model, which may be
+    too large for this machine; None for other models."""
+    if not _is_tiny(base) or _named(base, "tiny-whisper"):
+        return None
+    if kind := _named(base, "tiny-vl", "tiny-av"):
+        return tiny_vl.config(*seeing_shape(base), hears=kind == "tiny-av")
+    return tiny.config(*_text_shape(base))
 
 
 def _smollm2() -> Path:

@@ -56,7 +56,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _config(hidden: int, layers: int, heads: int) -> LlamaConfig:
+def config(hidden: int, layers: int, heads: int = 4) -> LlamaConfig:
     special = {token: i for i, token in enumerate(SPECIAL)}
     return LlamaConfig(
         vocab_size=VOCABULARY,
@@ -78,16 +78,15 @@ def _config(hidden: int, layers: int, heads: int) -> LlamaConfig:
 
 def fingerprint(hidden: int, layers: int, heads: int = 4) -> str:
     """A hash of everything a tiny model is made from, so that another version of this file uses another folder."""
-    made = (sorted(_config(hidden, layers, heads).to_dict().items()), SPECIAL, TEMPLATE, _pieces())
+    made = (sorted(config(hidden, layers, heads).to_dict().items()), SPECIAL, TEMPLATE, _pieces())
     return hashlib.blake2b(repr(made).encode(), digest_size=4).hexdigest()
 
 
 def build(folder: Path, seed: int, hidden: int = 64, layers: int = 2, heads: int = 4) -> None:
     """Write the model and tokenizer to `folder`. The weights depend only on `seed` and the shape."""
     tokenizer = build_tokenizer()
-    config = _config(hidden, layers, heads)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
+        model = LlamaForCausalLM(config(hidden, layers, heads))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -27,7 +27,7 @@ TEMPLATE = (
 )
 
 
-def _config(hidden: int, layers: int, pixels: int, hears: bool = False) -> LlavaConfig:
+def config(hidden: int, layers: int, pixels: int, hears: bool = False) -> LlavaConfig:
     eye = SiglipVisionConfig(
         hidden_size=hidden,
         intermediate_size=2 * hidden,
@@ -39,7 +39,7 @@ def _config(hidden: int, layers: int, pixels: int, hears: bool = False) -> Llava
     )
     return LlavaConfig(
         vision_config=eye,
-        text_config=tiny._config(hidden, layers, 4),
+        text_config=tiny.config(hidden, layers),
         vision_feature_layer=-1,
         vision_feature_select_strategy="full",
         image_token_id=len(tiny.SPECIAL) + len(tiny._pieces()),
@@ -51,7 +51,7 @@ def _config(hidden: int, layers: int, pixels: int, hears: bool = False) -> Llava
 
 def fingerprint(shape: tuple[int, int, int]) -> str:
     """A hash of everything the model is made from, so that another version of this file uses another folder."""
-    made = (_config(*shape).to_json_string(), tiny.SPECIAL, TEMPLATE, tiny._pieces())
+    made = (config(*shape).to_json_string(), tiny.SPECIAL, TEMPLATE, tiny._pieces())
     return hashlib.blake2b(repr(made).encode(), digest_size=4).hexdigest()
 
 
@@ -74,6 +74,6 @@ def build(folder: Path, seed: int, shape: tuple[int, int, int], hears: bool = Fa
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlavaForConditionalGeneration(_config(*shape, hears))
+        model = LlavaForConditionalGeneration(config(*shape, hears))
     model.save_pretrained(folder)
     processor.save_pretrained(folder)

@@ -37,7 +37,7 @@ _NAMES = (  # of OpenAI's weights and of transformers' ear
 )  # fmt: skip
 
 
-def shape_of(base: str) -> tuple[int, int]:
+def hearing_shape(base: str) -> tuple[int, int]:
     """(hidden size, layers) of `tiny-whisper` or `tiny-whisper-64x3`."""
     parts = (base.removeprefix("tiny-whisper").removeprefix("-") or "64x3").split("x")
     if len(parts) != 2 or not all(p.isdecimal() and int(p) for p in parts) or int(parts[0]) % 16:
@@ -85,7 +85,7 @@ def _config(dims: Mapping[str, int], hidden: int, layers: int, token: int) -> Qw
         "encoder_attention_heads": dims["n_audio_head"], "encoder_ffn_dim": 4 * dims["n_audio_state"],
         "num_mel_bins": dims["n_mels"], "max_source_positions": 50 * SECONDS,
     }  # fmt: skip
-    text = tiny._config(hidden, layers, 4).to_dict()
+    text = tiny.config(hidden, layers).to_dict()
     kept = (
         "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "max_position_embeddings", "tie_word_embeddings", "pad_token_id", "eos_token_id", "bos_token_id",

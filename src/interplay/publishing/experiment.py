@@ -35,7 +35,7 @@ def begin(study: Study, folder: Path) -> None:
     """Write down the study before its first run, and refuse a folder that holds runs of a different study."""
     folder.mkdir(parents=True, exist_ok=True)
     noted = folder / "study.json"
-    about = {"digest": study.digest, **study.section.model_dump()}
+    about = {"digest": study.digest, "given": list(study.given), **study.section.model_dump()}
     if noted.is_file() and json.loads(noted.read_text())["digest"] not in study.digests:
         raise ConfigError(
             f"'{folder}' holds runs of another study of this name: its arms, tests, contrasts or recipe are different; "

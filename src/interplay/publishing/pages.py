@@ -3,6 +3,7 @@ results themselves."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,5 +240,12 @@ class Pages:
                 "shows which differences remain possible."
             ),
             Heading("How to repeat it"),
-            Paragraph("`interplay experiment` with the files of these studies, then `interplay publish`."),
+            Paragraph(self._commands()),
         ]
+
+    def _commands(self) -> str:
+        """The commands that repeat the studies. Earlier versions did not write down the file of a study."""
+        said = [f"`{shlex.join(['interplay', 'experiment', *s.about.get('given', ())])}`" for s in self.studies]
+        missing = [s.name for s in self.studies if not s.about.get("given")]
+        files = f" with the files of the studies {', '.join(f'`{name}`' for name in missing)}" if missing else ""
+        return f"{', '.join(dict.fromkeys(said))}{files}, then `interplay publish`."

@@ -17,13 +17,16 @@ from typing import Any
 
 from interplay.algorithms import Independent
 from interplay.config.evolve import EvolveSection
+from interplay.envs.workflows.graph import WorkflowSection
 from interplay.envs.workflows.motifs import Design, Graph, checked, moves, plain, turned
 from interplay.errors import CheckpointError, ConfigError
+from interplay.registry import imported
 from interplay.seats import RunPlan
 from interplay.types import Credit, Episode, Task, seed_of
 
 DOUBLE = 0.3  # the share of candidates that differ by two motifs
 SURE = 2.0  # a workflow this many standard errors behind the champion is not tried again
+VISITS = 256  # of a workflow that a designer proposes: visits of all nodes, each counted once for every sample
 
 
 @dataclass
@@ -56,7 +59,7 @@ class Worth:
 
 
 # Plays every workflow on the tasks with these numbers. For each workflow, it returns what each episode earned: the
-# reward less the price of the tokens.
+# reward less the price of the tokens. A workflow of which every episode failed has an empty list.
 PlayGraphs = Callable[[Sequence[Graph], Sequence[int]], Awaitable[Sequence[Sequence[float]]]]
 
 
@@ -90,7 +93,9 @@ class Evolution:
         size, begun = self.section.tasks, 0
         for look in range(self.section.looks):
             numbers = [first + n for n in range(begun, begun + size)]
-            for one, values in zip(left, await play([one.graph for one in left], numbers), strict=True):
+            found = list(zip(left, await play([one.graph for one in left], numbers), strict=True))
+            left = [one for one, values in found if values]  # a workflow that cannot be played leaves the round
+            for one, values in found:
                 self.worth.setdefault(one.key, Worth()).add(values)
                 self.played += len(values)
             begun, size = begun + size, size * 2
@@ -201,6 +206,8 @@ def make_evolution(plan: RunPlan) -> Evolution | None:
             f"evolve.designer is '{section.designer}', whose proposals form one group of replies, but "
             f"{plan.recipe.algorithm.name} plays trees; expected an algorithm with independent episodes, such as grpo."
         )
+    if section.verify:
+        imported("evolve.verify", section.verify)  # a name that cannot be imported would stop the run in a late round
     return Evolution(section, dict(start), plan.roles, plan.recipe.seed)
 
 
@@ -217,7 +224,8 @@ def evolved(plan: RunPlan, checkpoint: Mapping[str, Any]) -> RunPlan:
 BRIEF = """You design workflows: nodes that ask a role (or run the tool python or calculator) and lead to other nodes.
 This is the best one so far, as JSON; it is worth {worth:.3f}:
 {graph}
-Roles: {roles}. Placeholders in prompts: {{task}}, {{last}}, and the names of nodes. At most {nodes} nodes.
+Roles: {roles}. Placeholders in prompts: {{task}}, {{last}}, and the names of nodes. At most {nodes} nodes, and at most
+{visits} visits of all nodes together (limit times samples). No new functions (verify) or patterns (matches).
 Reply with a better workflow, as JSON alone."""
 
 
@@ -228,20 +236,32 @@ def brief(evolution: Evolution) -> str:
         graph=json.dumps(evolution.champion.graph),
         roles=", ".join(evolution.roles),
         nodes=evolution.section.nodes,
+        visits=VISITS,
     )
 
 
 def design(text: str, evolution: Evolution) -> Graph | None:
     """The workflow in a designer's reply; None if there is no valid one. A workflow is data: the only code that it can
-    run is what its `python` nodes send to the sandbox, and it cannot name functions of this machine."""
+    run is what its `python` nodes send to the sandbox. It can name only those functions and regular expressions that
+    the user has named, because a regular expression can take for ever, and it cannot visit its nodes without end."""
     begin, end = text.find("{"), text.rfind("}")
     try:
-        found = plain(checked(json.loads(text[begin : end + 1])))
+        found = checked(json.loads(text[begin : end + 1]))
+        json.dumps(plain(found), ensure_ascii=False).encode()  # an escape can make text that is not valid Unicode
     except (ValueError, ConfigError, RecursionError):
         return None
-    roles = {n["role"] for n in found["nodes"].values() if n.get("role")}
-    if not roles <= set(evolution.roles) or len(found["nodes"]) > evolution.section.nodes:
+    if not set(found.roles) <= set(evolution.roles) or len(found.nodes) > evolution.section.nodes:
         return None
-    if '"verify"' in json.dumps(found):
+    if sum(node.limit * node.samples for node in found.nodes.values()) > VISITS:
         return None
-    return found
+    known = _code(checked(evolution.start)) | {("verify", evolution.section.verify)}
+    return plain(found) if _code(found) <= known else None
+
+
+def _code(workflow: WorkflowSection) -> set[tuple[str, str]]:
+    """The functions and the regular expressions of a workflow."""
+    nodes = workflow.nodes.values()
+    edges = [transition for node in nodes for transition in node.transitions]
+    functions = [node.verify for node in nodes] + [edge.verify for edge in edges]
+    named = [("verify", name) for name in functions] + [("matches", edge.matches) for edge in edges]
+    return {(kind, name) for kind, name in named if name is not None}

@@ -13,7 +13,7 @@ from interplay import envs
 from interplay.config import PolicySection, Recipe
 from interplay.decode import PNG
 from interplay.errors import ConfigError
-from interplay.models.families import PATCH, shape_of, taken_by
+from interplay.models.families import PATCH, seeing_shape, taken_by
 from interplay.seats import Policy, RunPlan, everyone
 from interplay.types import Media, Remote, Snapshot
 
@@ -90,7 +90,7 @@ def _refuse_large_board(name: str, policy: PolicySection, sample: envs.Env) -> N
     options = sample.task.data
     if not policy.base.startswith(("tiny-vl", "tiny-av")) or "cell" not in options:
         return
-    hidden, layers, side = shape_of(policy.base)
+    hidden, layers, side = seeing_shape(policy.base)
     for shown in (m for seen in sample.observe().values() for message in seen.messages for m in message.media):
         width, height = _size(shown)
         if max(width, height) <= side:

@@ -50,18 +50,20 @@ class Evolver:
         proposals = await self._proposals() if evolution.section.designer else []
         graphs = [graph for _, graph in proposals if graph is not None]
         metrics = await evolution.round(self._play, graphs)
+        if proposals:
+            metrics["evolve/designs"] = len(graphs) / len(proposals)
+        proposals = [(e, g) for e, g in proposals if g is None or evolution.worth[Design(g).key].count]
         for episode, graph in proposals:
             value = ILLEGAL if graph is None else evolution.mean(Design(graph)) - before
             name, level = ("illegal", Level.PROCESS) if graph is None else ("design", Level.AGENT)
             episode.rewards = Rewards((Reward(name, level, DESIGNER, value),))
             episode.turns[0].rewards = episode.rewards
         evolution.pending = [episode_json.to_json(episode) for episode, _ in proposals]
-        if proposals:
-            metrics["evolve/designs"] = len(graphs) / len(proposals)
         return metrics
 
     async def _play(self, graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float]]:
-        """Reward less the price of the tokens, of every episode that did not fail. All workflows are played at once."""
+        """Reward less the price of the tokens, of every episode that did not fail. All workflows are played at once. If
+        every episode of the champion failed, the fault is not in a candidate, and the run stops."""
         recipe = self.plan.recipe
         runner = Runner(recipe.seed, recipe.rollout, Independent(1), recipe.reward)
         tasks = [self.plan.task(n, "validation", {"workflow": graph}) for graph in graphs for n in numbers]
@@ -70,10 +72,11 @@ class Evolver:
         out = []
         for first in range(0, len(played), len(numbers)):
             mine = played[first : first + len(numbers)]
-            good = [e for e in mine if e.error is None]
-            if not good:
-                raise GuardError(f"every episode of a workflow failed; the error of the first one: {mine[0].error}")
-            out.append([self._worth(e) for e in good])
+            out.append([self._worth(e) for e in mine if e.error is None])
+        best = list(graphs).index(self.evolution.champion.graph)
+        if not out[best]:
+            error = played[best * len(numbers)].error
+            raise GuardError(f"every episode of the best workflow so far failed; the error of the first one: {error}")
         return out
 
     def _worth(self, episode: Episode) -> float:

@@ -258,7 +258,7 @@ class Judges:
             if section.kind not in SCORING:
                 continue
             if section.kind == "function":
-                self.scorers[name] = FunctionScorer(f"judges.{name}.who", section.who)
+                self.scorers[name] = FunctionScorer(f"judges.{name}.who", section.who, section.timeout)
                 continue
             if section.who.startswith(HTTP):
                 self.scorers[name] = RemoteScorer(section)

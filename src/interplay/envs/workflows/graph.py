@@ -125,7 +125,7 @@ class WorkflowSection(Section):
             if transition.matches is not None:
                 try:
                     re.compile(transition.matches)
-                except re.error as error:
+                except (re.error, OverflowError, RecursionError) as error:
                     raise ConfigError(f"{key}.next has the pattern '{transition.matches}': {error}.") from None
         for place in placeholders(node.prompt, key):
             if place.removesuffix(".all") not in (*_OWN, *self.nodes):

@@ -63,7 +63,7 @@ class Design:
                 out["nodes"][name].update(samples=genes["vote"], merge="vote")
             for motif, build in _BUILD.items():
                 if motif in genes:
-                    build(out, name, genes[motif])
+                    build(out, name, genes)
         return plain(checked(out))
 
     @property
@@ -132,40 +132,62 @@ def _redirect(graph: Graph, old: str, new: str) -> None:
             node["next"] = edges[0]["to"] if len(edges) == 1 and len(edges[0]) == 1 else edges
 
 
-def _program(graph: Graph, name: str, _: Any) -> None:
+def _ways(graph: Graph, name: str) -> list[dict[str, Any]]:
+    """All ways on from a node. Where no transition is always taken, the last way is the end, which a workflow reaches
+    if no condition holds."""
+    edges = _edges(graph, name)
+    return edges if any(len(t) == 1 for t in edges) else [*edges, {"to": END}]
+
+
+def _add(graph: Graph, name: str, node: Graph) -> None:
+    """Add a node of a motif. A workflow may have a node of this name already, and that node must stay as it is."""
+    if name in graph["nodes"]:
+        raise ConfigError(f"the workflow has a node '{name}' already; a motif cannot add another one.")
+    graph["nodes"][name] = node
+
+
+def _last(name: str, genes: Mapping[str, Any]) -> str:
+    """The node that gives the final text of a node: with an ensemble, the one that picks."""
+    return f"{name}_pick" if "ensemble" in genes else name
+
+
+def _program(graph: Graph, name: str, _: Mapping[str, Any]) -> None:
     node, write, run = graph["nodes"][name], f"{name}_write", f"{name}_run"
     _redirect(graph, name, write)
     asked = "{task}\nReply with a Python program alone that prints the answer."
-    graph["nodes"][write] = {"role": node["role"], "prompt": asked, "next": run}
-    graph["nodes"][run] = {"tool": "python", "prompt": f"{{{write}}}", "next": name}
+    _add(graph, write, {"role": node["role"], "prompt": asked, "next": run})
+    _add(graph, run, {"tool": "python", "prompt": f"{{{write}}}", "next": name})
     node["prompt"] += f"\nA program that was written for this printed: {{{run}}}"
 
 
-def _ensemble(graph: Graph, name: str, count: int) -> None:
-    node, pick = graph["nodes"][name], f"{name}_pick"
+def _ensemble(graph: Graph, name: str, genes: Mapping[str, Any]) -> None:
+    node, pick = graph["nodes"][name], _last(name, genes)
     prompt = f"{{task}}\nHere are several answers:\n{{{name}}}\nReply with the best one alone."
-    graph["nodes"][pick] = {"role": node["role"], "prompt": prompt, "next": _edges(graph, name)}
-    node.update(samples=count, merge="concat", next=pick)
+    _add(graph, pick, {"role": node["role"], "prompt": prompt, "next": _edges(graph, name)})
+    node.update(samples=genes["ensemble"], merge="concat", next=pick)
 
 
-def _test(graph: Graph, name: str, verify: str) -> None:
-    """Test the final text of the node; with an ensemble, this is the text that the ensemble picked."""
-    last = f"{name}_pick" if f"{name}_pick" in graph["nodes"] else name
-    node, edges = graph["nodes"][last], _edges(graph, last)
-    node["next"] = [*({**t, "verify": verify} for t in edges), {"to": name, "times": TRIES}, *edges]
-    graph["nodes"][name]["limit"] = max(graph["nodes"][name].get("limit", 4), TRIES + 2)
+def _test(graph: Graph, name: str, genes: Mapping[str, Any]) -> None:
+    """Test the final text of the node, and let the node try again if it is wrong. Transitions that have a check of
+    their own keep it."""
+    last = _last(name, genes)
+    edges = _ways(graph, last)
+    right = [{"verify": genes["test"], **t} for t in edges]
+    graph["nodes"][last]["next"] = [*right, {"to": name, "times": TRIES}, *edges]
+    for retried in {name, last}:
+        graph["nodes"][retried]["limit"] = max(graph["nodes"][retried].get("limit", 4), TRIES + 2)
 
 
-def _review(graph: Graph, name: str, reviewer: str) -> None:
-    last = f"{name}_pick" if f"{name}_pick" in graph["nodes"] else name
-    review, revise = f"{name}_review", f"{name}_revise"
+def _review(graph: Graph, name: str, genes: Mapping[str, Any]) -> None:
+    last, review, revise = _last(name, genes), f"{name}_review", f"{name}_revise"
     asked = f"{{task}}\nAnswer: {{{last}}}\nReview it: what is wrong, and how should it be changed?"
     again = f"{{task}}\nYour answer: {{{last}}}\nReview: {{{review}}}\nReply with the revised answer alone."
-    edges = _edges(graph, last)
+    edges = _ways(graph, last)
     onward = [t for t in edges if t["to"] != name]
-    after = [t for t in onward if "verify" not in t] or [{"to": END}]
-    graph["nodes"][review] = {"role": reviewer, "prompt": asked, "next": revise}
-    graph["nodes"][revise] = {"role": graph["nodes"][name]["role"], "prompt": again, "next": after}
+    # The motif `test` put a copy with its check before every transition; the revised text goes on by the originals.
+    after = [t for t in onward if "verify" not in t or {k: v for k, v in t.items() if k != "verify"} not in onward]
+    _add(graph, review, {"role": genes["review"], "prompt": asked, "next": revise})
+    _add(graph, revise, {"role": graph["nodes"][name]["role"], "prompt": again, "next": after})
     graph["nodes"][last]["next"] = [t if t["to"] == name else {**t, "to": review} for t in edges]
 
 
@@ -180,7 +202,7 @@ def _drop(graph: Graph, name: str) -> None:
             node["prompt"] = node["prompt"].replace(place, "")
 
 
-_BUILD: dict[str, Callable[[Graph, str, Any], None]] = {
+_BUILD: dict[str, Callable[[Graph, str, Mapping[str, Any]], None]] = {
     "program": _program,
     "ensemble": _ensemble,
     "test": _test,
