@@ -125,7 +125,7 @@ def measured(arm: str, changes: Sequence[str], episodes: int, rounds: int) -> Fu
         assert not failed, failed[0]
 
     try:
-        asyncio.run(play(0, min(8, episodes)))  # compile, capture graphs, start checkers
+        asyncio.run(play(0, episodes))  # compile, capture graphs, and start all processes that check answers
         watch = Watch(engine)
         before, began, used = engine.stats(), time.perf_counter(), time.thread_time()
         try:
