@@ -11,8 +11,10 @@ from rich.console import Console
 
 from interplay.cli.session import Session
 from interplay.config import parse
-from interplay.errors import EngineLost
+from interplay.errors import EngineLost, LearnerLost
 from interplay.rollout.resolve import resolve
+from interplay.training.learning import Learning
+from interplay.training.local import LocalLearner
 from interplay.training.run_folder import RunFolder
 
 RECIPE: dict[str, Any] = {
@@ -45,8 +47,8 @@ def codes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def made(folder: Path, console: Console | None = None) -> Session:
-    return Session(console or Console(quiet=True), resolve(parse(RECIPE)), folder)
+def made(folder: Path, console: Console | None = None, *overrides: str) -> Session:
+    return Session(console or Console(quiet=True), resolve(parse(RECIPE, overrides)), folder)
 
 
 def test_a_finished_run_has_exit_code_0(tmp_path: Path, codes: list[int]) -> None:
@@ -93,3 +95,69 @@ def test_a_run_that_begins_again_closes_its_records_as_failed_first(
 
     monkeypatch.setattr(session.trainer.learning, "learn", lose)  # the next trainer has its own
     assert session.run() and codes == [1, 0]
+
+
+def test_a_run_may_lose_processes_any_number_of_times_if_it_makes_checkpoints_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cluster.restarts` is 1 here. Every step loses its engine once, so the run begins again three times."""
+    learn, lost = Learning.learn, list[int]()
+
+    def lose(learning: Learning, *given: Any) -> Any:
+        if (step := session.trainer.step_index) not in lost:
+            lost.append(step)
+            raise EngineLost("the engine is gone.")
+        return learn(learning, *given)
+
+    monkeypatch.setattr(Learning, "learn", lose)
+    session = made(tmp_path, None, "train.steps=3", "checkpoint.every=1")
+    assert session.run() and lost == [0, 1, 2]
+
+
+def test_a_run_that_loses_processes_without_a_checkpoint_between_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lose(*given: Any) -> None:
+        raise EngineLost("the engine is gone.")
+
+    monkeypatch.setattr(Learning, "learn", lose)
+    with pytest.raises(EngineLost):
+        made(tmp_path).run()
+    assert caplog.text.count("The run goes on from its newest checkpoint (1 of 1)") == 1
+
+
+def test_a_run_that_loses_a_learner_again_while_it_begins_again_goes_on_and_leaves_no_learner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second loss comes while the state of the checkpoint is read. What was started for it is ended."""
+    learn, load, close = Learning.learn, LocalLearner.load_state_dict, LocalLearner.close
+    losses, opened, closed = (
+        [LearnerLost("a rank has ended."), LearnerLost("a rank has ended.")],
+        set[int](),
+        set[int](),
+    )
+
+    def lose(work: Any) -> Any:
+        def losing(self: Any, *given: Any) -> Any:
+            if len(losses) == (2 if work is learn else 1):
+                raise losses.pop()
+            return work(self, *given)
+
+        return losing
+
+    def noted(self: LocalLearner) -> None:
+        closed.add(id(self))
+        close(self)
+
+    def made_learner(self: LocalLearner, *given: Any) -> None:
+        kept.append(self)
+        opened.add(id(self))
+        start(self, *given)
+
+    kept, start = list[LocalLearner](), LocalLearner.__init__
+    monkeypatch.setattr(Learning, "learn", lose(learn))
+    monkeypatch.setattr(LocalLearner, "load_state_dict", lose(load))
+    monkeypatch.setattr(LocalLearner, "close", noted)
+    monkeypatch.setattr(LocalLearner, "__init__", made_learner)
+    assert made(tmp_path, None, "cluster.restarts=2").run()
+    assert not losses and len(opened) == 3 and opened == closed

@@ -36,8 +36,10 @@ def nodes() -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def began() -> None:
-    """Remember when this test began. The cluster is started before, once for all tests of a file."""
+def began(request: pytest.FixtureRequest) -> None:
+    """Remember when this test began, and how busy the machine was if the test is slow. The cluster is started before,
+    once for all tests of a file."""
+    fleets.SLOWER[0] = 1.0 if request.node.get_closest_marker("slow") is None else fleets.slowness()
     fleets.BEGAN[0] = time.time()
 
 

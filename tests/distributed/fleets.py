@@ -32,6 +32,7 @@ RECIPE: dict[str, Any] = {
 EPISODES = 8  # of a step
 GOES_ON = 60.0  # seconds from one step to the next in which a run must go on after something was lost
 BEGAN = [0.0]  # the time at which the present test began
+SLOWER = [1.0]  # what `slowness` was then
 # Workers that reserve no CPU, because the two nodes of the tests' cluster have one CPU each.
 ONE_WORKER = {**RECIPE, "cluster": {"rollout_workers": 1, "worker_cpus": 0.0}}
 
@@ -90,8 +91,7 @@ def play(folder: Path, recipe: Mapping[str, Any], *overrides: str, fleet: type[A
 
 def assert_nothing_lost(folder: Path, *policies: str, steps: int = 3) -> None:
     """Every step was trained on all of its episodes, with engines that had the learner's weights, and the run went on
-    in time. On a machine that is too busy to start a run within half of `GOES_ON`, it may take twice as long as the
-    start. The longest time from one step to the next is printed (pytest -rP)."""
+    in time. The longest time from one step to the next is printed, with that from the start to step 1 (pytest -rP)."""
     found = rows(folder)
     counted = [(row["step"], row["episodes"], row["episodes_failed"]) for row in found]
     assert counted == [(n, EPISODES, 0) for n in range(1, steps + 1)]
@@ -100,7 +100,22 @@ def assert_nothing_lost(folder: Path, *policies: str, steps: int = 3) -> None:
     longest = max(b - a for a, b in pairwise(times))
     start = times[0] - BEGAN[0]
     print(f"longest time between two steps: {longest:.1f} s; from the beginning of the test to step 1: {start:.1f} s")
-    assert longest < max(GOES_ON, 2 * start)
+    assert longest < GOES_ON or longest < allowed()
+
+
+def allowed() -> float:
+    """The seconds in which a run must go on. They are more than `GOES_ON` only if other programs use the processors."""
+    slower = max(SLOWER[0], slowness())
+    print(f"other programs make this machine {slower:.1f} times slower")
+    return GOES_ON * slower
+
+
+def slowness() -> float:
+    """How many times longer a short computation takes now than it would take on a processor of its own."""
+    needed, began, used = 0.2, time.perf_counter(), time.thread_time()
+    while time.thread_time() - used < needed:
+        pass
+    return max(1.0, (time.perf_counter() - began) / needed)
 
 
 def measured(folder: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,8 @@ import pytest
 
 from interplay.config import ClusterSection
 from interplay.distributed import connection
-from interplay.errors import ConfigError
+from interplay.distributed.rank_actors import RankActors
+from interplay.errors import ConfigError, LearnerLost
 from interplay.training.interrupt import Interrupt
 
 
@@ -95,3 +96,19 @@ def test_processes_without_room_are_refused_on_an_own_cluster_and_awaited_on_oth
     else:
         connection.check_room(ray, "2 ranks (cluster.learners)", CPU=8, GPU=2)
         assert re.search(said, caplog.text) and "waits for more machines" in caplog.text
+
+
+def test_a_rank_that_ends_while_it_starts_is_not_said_to_have_taken_too_long() -> None:
+    names = ("RayError", "GetTimeoutError", "RayTaskError", "RayActorError")
+    kinds = {"RayError": Exception} | {name: type(name, (Exception,), {}) for name in names[1:]}
+    group = RankActors.__new__(RankActors)
+    group._timeout = 9.0
+    sentences = {"GetTimeoutError": r"did not start within 9 s \(cluster.learner_timeout\)\.$"}
+    for name in names[1::2]:
+
+        def get(asked: object, timeout: float, raised: str = name) -> None:
+            raise kinds[raised]("the actor died")
+
+        group.ray = SimpleNamespace(get=get, exceptions=SimpleNamespace(**kinds))
+        with pytest.raises(LearnerLost, match=sentences.get(name, r"has ended while it started \(the actor died\)")):
+            group._get(None)

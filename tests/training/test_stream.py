@@ -298,8 +298,10 @@ def test_dropping_stale_episodes_replaces_their_groups(tmp_path: Path, monkeypat
     trainer.train()
     trainer.close()
     assert all(row["episodes"] == 8 for row in rows(tmp_path))
-    assert rows(tmp_path)[-1]["stream/dropped"] > 0
-    assert all(row["stream/staleness"] == 0 for row in rows(tmp_path))
+    dropped = rows(tmp_path)[-1]["stream/dropped"]
+    assert dropped > 0 and all(row["stream/staleness"] == 0 for row in rows(tmp_path))
+    train(tmp_path, RECIPE, AHEAD, "stream.stale=drop", "train.steps=4")
+    assert rows(tmp_path)[-1]["stream/dropped"] >= dropped, "a resumed run goes on counting"
 
 
 def test_masked_tokens_are_counted_and_their_turns_stay_in_the_baseline(

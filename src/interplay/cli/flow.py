@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 _ABOUT = re.compile(r"stream/(staleness|masked|idle|age/\d+)|cluster/.+|[^/]+/(stale_kl|update_seconds(_per_gb)?)")
-_TOTALS = ("cluster/workers_lost", "cluster/engines_lost")  # counted since the run began
+_TOTALS = ("cluster/workers_lost", "cluster/engines_lost")  # counted since the processes were started
 
 
 def flow(metrics: Path) -> dict[str, float]:

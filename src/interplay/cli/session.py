@@ -101,17 +101,20 @@ class Session:
 
     def _train(self) -> None:
         """Trains. If a process of a learner or an engine is lost, all processes start again from the newest
-        checkpoint."""
-        restarts = self.recipe.cluster.restarts
-        for tried in range(restarts + 1):
+        checkpoint, at most `cluster.restarts` times without a new checkpoint between them."""
+        restarts, tried, saved = self.recipe.cluster.restarts, 0, self.trainer.saved_step
+        while True:
             try:
                 if tried:
                     self._begin_again()
                 return self.trainer.train()
             except (EngineLost, LearnerLost) as lost:
+                if self.trainer.saved_step > saved:
+                    tried, saved = 0, self.trainer.saved_step
                 if tried == restarts:
                     raise
-                log.warning("%s The run goes on from its newest checkpoint (%d of %d).", lost, tried + 1, restarts)
+                tried += 1
+                log.warning("%s The run goes on from its newest checkpoint (%d of %d).", lost, tried, restarts)
 
     def _begin_again(self) -> None:
         """Ends all processes of the run and starts them again from the newest checkpoint."""

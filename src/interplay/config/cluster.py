@@ -38,7 +38,7 @@ class ClusterSection(Section):
         description="the Ray cluster: local (started for this run), auto (one that runs already), or its address",
     )
     restarts: int = Field(
-        3, ge=0, description="how often a run may go on after it lost a learner process, an engine or a worker"
+        3, ge=0, description="how often in a row a run may go on after it lost a learner process, an engine or a worker"
     )
 
     @property

@@ -90,11 +90,12 @@ class RankActors:
             return self.ray.get(asked, timeout=self._timeout)
         except self.ray.exceptions.RayTaskError as error:
             raise error.cause from None
-        except self.ray.exceptions.RayError as error:  # it ended, or the time is over
+        except self.ray.exceptions.GetTimeoutError:
             raise LearnerLost(
-                f"a rank of the learner did not start within {self._timeout:g} s (cluster.learner_timeout): "
-                f"{first_line(error)}"
+                f"a rank of the learner did not start within {self._timeout:g} s (cluster.learner_timeout)."
             ) from None
+        except self.ray.exceptions.RayError as error:
+            raise LearnerLost(f"a rank of the learner has ended while it started ({first_line(error)}).") from None
 
     def send(self, rank: int, method: str, arguments: tuple[Any, ...]) -> None:
         if self._sent[0] is not arguments:  # all ranks are sent the same, which is stored once

@@ -46,6 +46,7 @@ class Feed:
         state = self.state
         saved = state.stream or {}
         self._origins = {int(step): origin for step, origin in saved.get("origins", {}).items()}
+        self.dropped = saved.get("dropped", 0)
         self.stream.begin(state.step_index, saved.get("issued", state.step_index * self.batch), saved.get("again", ()))
 
     async def pull(self) -> list[Group]:
@@ -105,7 +106,7 @@ class Feed:
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run must know: which tasks were issued, which of those were not trained on, what the tasks of
-        the open steps were drawn from, and which snapshots play in them."""
+        the open steps were drawn from, which snapshots play in them, and how many episodes were dropped."""
         origins = {str(step): origin for step, origin in self._origins.items() if self._is_open(step)}
         playing = {*self._used, *self._opponents()}
         return {
@@ -113,6 +114,7 @@ class Feed:
             "again": self.stream.unconsumed,
             "origins": origins,
             "snapshots": sorted(map(str, playing)),
+            "dropped": self.dropped,
         }
 
     # -- tasks ----------------------------------------------------------------------------------------------------

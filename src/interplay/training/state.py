@@ -89,7 +89,11 @@ class RunState:
         self.records = RunFolder(self.folder, recipe)
         self.records.tokenizers({name: m.loaded.tokenizer for name, m in self.team.members.items()})
         if found:
-            self._restore(found)
+            try:
+                self._restore(found)
+            except BaseException:  # a rank may be lost now; then the processes of other models must end too
+                RunState.close(self, 1)
+                raise
 
     def _make_learners(self) -> dict[str, Learner]:
         if self.plan.recipe.train.shard == "fsdp":
