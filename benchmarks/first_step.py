@@ -1,5 +1,7 @@
 """Train one step of sums, and print when each part was done, in seconds since the program was started.
 
+The program ends with the step: the checkpoint at the end of a run is not written.
+
     python benchmarks/first_step.py --model tiny --tokens 8 --tasks 4
 
 Libraries are loaded as in `interplay train`. `benchmarks/end_to_end.py --cold` starts this program.
@@ -9,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -31,15 +35,20 @@ def main() -> None:
     from interplay.training.trainer import Observer, Trainer
 
     at = {"imported": time.time() - args.spawned}
-    changes = [f'policies.solver.base="{args.model}"', "train.steps=1", f"sampling.max_tokens={args.tokens}"]
-    changes += [f"rollout.tasks={args.tasks}", "records.tensorboard=off"]
+    changes = [f'policies.solver.base="{args.model}"', "train.steps=2", f"sampling.max_tokens={args.tokens}"]
+    changes += [f"rollout.tasks={args.tasks}", "records.tensorboard=off", "checkpoint.every=1000"]
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(resolve(load(RECIPE, changes)), Path(folder))
         at["loaded"] = time.time() - args.spawned
-        trainer.observer = Observer(stepped=lambda *_: at.update(stepped=time.time() - args.spawned))
+
+        def stepped(*_: object) -> None:
+            at["stepped"] = time.time() - args.spawned
+            print(json.dumps({**at, "cpu": time.process_time()}), flush=True)
+            shutil.rmtree(folder)
+            os._exit(0)
+
+        trainer.observer = Observer(stepped=stepped)
         trainer.train()
-        trainer.close()
-    print(json.dumps({**at, "cpu": time.process_time()}))
 
 
 if __name__ == "__main__":
