@@ -1,5 +1,5 @@
 // Answers of the server, kept until a run changes. An exported page has all its answers inside (`window.ANSWERS`).
-import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 
 export const exported = typeof window.ANSWERS === "object" ? window.ANSWERS : null;
 const cache = new Map(); // url -> {data, stamp}
@@ -43,7 +43,7 @@ export function useAnswer(path, query, run) {
   const [, redraw] = useState(0);
   const [failed, fail] = useState(null);
   const stamp = useStamp(run);
-  useLayoutEffect(() => { // useEffect would wait until the page is painted, and only then ask
+  useEffect(() => {
     if (at === null) return;
     const known = cache.get(at);
     if (known && known.stamp === stamp) return;
