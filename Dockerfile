@@ -9,6 +9,10 @@
 # The host needs NVIDIA's driver and container toolkit. PyTorch's wheels carry their own CUDA libraries, so the image
 # needs none of them but the driver's interface. A compiler is needed at run time: Triton compiles a launcher for its kernels.
 # Models are read from and kept in /cache. The viewer listens on 127.0.0.1 only, so it needs the network of the host.
+#
+# The image was not built to its end. buildah ran it on an Ubuntu 24.04 that debootstrap had made (x86_64), up to the
+# installation of PyTorch: the packages of Ubuntu were installed, and pip found and downloaded PyTorch with CUDA 13 in the
+# versions of constraints.txt for Python 3.12. The second pip install and a container with a GPU were not run.
 FROM ubuntu:24.04
 
 RUN apt-get update \

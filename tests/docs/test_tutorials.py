@@ -81,3 +81,31 @@ def test_the_blocks_of_a_page_are_told_apart(tmp_path: Path) -> None:
     )
     run = [("bash", "", "ls\n"), ("toml", "a.toml", "b = 1\n")]
     assert blocks(page) == run and blocks(page, install=True) == [*run, ("bash", "", "pip install c\n")]
+
+
+MARKED = re.compile(r'^```bash title="needs [^"]*"\n(.*?)^```$(.*?)(?=^#|^```bash|\Z)', re.MULTILINE | re.DOTALL)
+TOLD = re.compile(r"\bnot run\b|\bnever been used\b|\bshows what\b|^\||\*\*[\d.]+ \(", re.MULTILINE)
+
+
+def silent(text: str) -> list[str]:
+    """The commands of a page that no test runs, if neither what was seen follows (an output, a table, a result in a
+    sentence, a link to it) nor a sentence that they were not run. `make test-wheel` runs what installs."""
+    return [
+        commands
+        for commands, after in MARKED.findall(text)
+        if not commands.startswith("pip install ")
+        and not TOLD.search(after)
+        and all(language for language, _, _ in ANY.findall(after))
+    ]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.stem)
+def test_a_command_that_no_test_runs_has_what_was_seen_or_was_not_run(page: Path) -> None:
+    assert silent(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_command_without_an_output_is_found() -> None:
+    marked = '```bash title="needs a GPU"\nls\n```\n'
+    assert silent(marked + "Words.\n```toml\na = 1\n```\n## Next\n```\nseen\n```\n") == ["ls\n"]
+    assert silent(marked + "It printed:\n```\nseen\n```\n") == []
+    assert silent(marked + "This was not run, because there was none.\n") == []

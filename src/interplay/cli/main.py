@@ -22,6 +22,7 @@ from rich.table import Table
 
 from interplay import __version__
 from interplay.cli import judge, lists, studies
+from interplay.cli.completion import mend_zsh
 from interplay.cli.exit_codes import STOPPED
 from interplay.cli.keyed import KeyedCommand
 from interplay.cli.new import new
@@ -346,6 +347,9 @@ def main() -> None:
         if done.code != 130:
             raise
         _fail(_INTERRUPTED, 130)
+    finally:
+        if "--install-completion" in sys.argv:
+            mend_zsh(Path.home())
 
 
 _INTERRUPTED = "interrupted; finished work is kept, and the same command continues from there (train: with --resume)."

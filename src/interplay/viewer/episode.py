@@ -113,11 +113,14 @@ def _seen(turns: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> dict[str,
     found: dict[str, list[str]] = {}
     for at, turn in enumerate(line):
         text = turn["text"].strip()
-        pattern = re.compile(r"(?<!\w)" + re.escape(text) + r"(?!\w)") if text else None
         later = {t["role"]: t for t in reversed(line[at + 1 :]) if t["role"] != turn["role"]}  # the next of each role
         found[turn["id"]] = [
             role
             for role in roles
-            if role in later and pattern and any(pattern.search(m["content"]) for m in later[role]["messages"])
+            if role in later and text and any(_quoted(text, m["content"]) for m in later[role]["messages"])
         ]
     return found
+
+
+def _quoted(text: str, prompt: str) -> bool:
+    return text in prompt and re.search(r"(?<!\w)" + re.escape(text) + r"(?!\w)", prompt) is not None

@@ -75,6 +75,7 @@ export function Chart({ title, steps, series, smoothing = 0, height = 170, note 
   useEffect(() => soon(() => {
     remove.current(); // what was drawn before stays until now
     const box = place.current;
+    if (!box) return; // another page is shown by now
     const tell = (at) => {
       if (!legend.current) return;
       const fields = legend.current.querySelectorAll("b");
