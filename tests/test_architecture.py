@@ -341,6 +341,7 @@ MANY_PARAMETERS = {
     "interplay.training.packed.forward": "torch.autograd gives a function its tensors one by one",
     "interplay.training.spans._flash_backward": "the tensors of one backward pass",
     "interplay.training.spans._plain_backward": "the tensors of one backward pass",
+    "interplay.training.spans.forward": "torch.autograd gives a function its tensors one by one",
 }
 
 
