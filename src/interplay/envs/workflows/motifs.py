@@ -183,8 +183,8 @@ def _review(graph: Graph, name: str, genes: Mapping[str, Any]) -> None:
     asked = f"{{task}}\nAnswer: {{{last}}}\nReview it: what is wrong, and how should it be changed?"
     again = f"{{task}}\nYour answer: {{{last}}}\nReview: {{{review}}}\nReply with the revised answer alone."
     edges = _ways(graph, last)
-    # The motif `test` wrote the transitions with its check, one that tries again, and then the transitions as they were.
-    # A revised text goes on by the last of these.
+    # The motif `test` wrote the transitions with its check, then one that tries again, and then the transitions as they
+    # were before. A revised text goes on by these last ones.
     as_before = edges[len(edges) // 2 + 1 :] if "test" in genes else edges
     after = [t for t in as_before if t["to"] != name]
     _add(graph, review, {"role": genes["review"], "prompt": asked, "next": revise})
