@@ -182,6 +182,9 @@ def test_only_the_values_of_a_recipe_say_which_study_a_folder_holds(tmp_path: Pa
     begin(study, runs)
     assert json.loads(noted.read_text())["digest"] == study.digest != old
     assert json.loads(noted.read_text())["given"] == [path.name]  # without its folder, which is one of this machine
+    begin(Study.read(path, ["train.steps=1"], 1), tmp_path / "few")
+    few = json.loads((tmp_path / "few" / "study.json").read_text())
+    assert few["given"] == [path.name, "train.steps=1", "--seeds", "1"]
     recipe.write_text("# A comment.\n" + recipe.read_text())
     begin(study, runs)
     recipe.write_text(recipe.read_text() + "\n[memory]\nshare = 0.5\n")

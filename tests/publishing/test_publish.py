@@ -6,11 +6,14 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from interplay.errors import DataError
 from interplay.publishing.facts import Facts
+from interplay.publishing.pages import Pages
 from interplay.publishing.publish import publish, studies_in
 
 pytest.importorskip("fpdf")
@@ -27,7 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     about = {"name": "story", "digest": "x", "learner": "learner", "role": "learner", "gold": "gold", "best": 4.0,
              "games": 64, "seeds": [0, 1, 2], "arms": {"single": [], "multi-fixed": []},
              "tests": {"unseen": {}}, "contrasts": contrasts,
-             "given": ["studies/story.toml", 'policies.learner.base="a b"']}  # fmt: skip
+             "given": ["studies/story.toml", 'policies.learner.base="a b"', "--seeds", "3"]}  # fmt: skip
     gold = {"single": {"single": 9.0, "multi-fixed": 0.5}, "multi-fixed": {"single": 1.5, "multi-fixed": 9.0}}
     cross = {"arm": "multi-fixed", "gold": {"0": {"0": 2.0, "1": 1.25}, "1": {"0": 0.75, "1": 2.0}}}
     (study / "arena").mkdir()
@@ -115,8 +118,8 @@ def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -
     study, about = tmp_path / "runs" / "story", json.loads((runs / "story" / "study.json").read_text())
     publish(tmp_path / "runs", tmp_path / "with")
     report = (tmp_path / "with" / "report.md").read_text()
-    command = """`interplay experiment studies/story.toml 'policies.learner.base="a b"'`, then `interplay publish`."""
-    assert command in report
+    command = """`interplay experiment studies/story.toml 'policies.learner.base="a b"' --seeds 3`"""
+    assert f"{command}, then `interplay publish`." in report
     assert "Regret is the distance" in report and "oracle" not in report and "Every arm is tested alone" not in report
     assert "The tests are unseen (with new partners: line-ups that no arm was trained with)." in report
     slides = (tmp_path / "with" / "slides.html").read_text()
@@ -150,6 +153,16 @@ def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -
     assert "| untrained | 0.375 | -0.250 |" in report
     slides = (tmp_path / "without" / "slides.html").read_text()
     assert "what a learned judge costs" in slides and "The audit warned in 3 of 3 runs" in slides
+
+
+def test_a_report_repeats_new_studies_and_those_of_earlier_versions() -> None:
+    old = SimpleNamespace(name="old", about={})
+    new = SimpleNamespace(name="new", about={"given": ["n.toml"]})
+    report: Any = SimpleNamespace(studies=[old, new])
+    assert Pages._commands(report) == (
+        "`interplay experiment n.toml`, `interplay experiment` with the files of the studies `old`, then "
+        "`interplay publish`."
+    )
 
 
 def test_every_number_of_the_report_is_traced_to_a_file(runs: Path, tmp_path: Path) -> None:

@@ -110,7 +110,11 @@ def test_a_motif_keeps_every_way_out_of_a_node() -> None:
     base["nodes"]["solve"]["next"] = own
     both = Design(base, {"solve": {"test": "json:loads", "review": "planner"}}).graph["nodes"]
     assert [t.get("verify") for t in both["solve"]["next"]] == ["ast:parse", "json:loads", None, "ast:parse", None]
-    assert both["solve_revise"]["next"][-2:] == own
+    assert both["solve_revise"]["next"] == own
+    own = [{"to": "end", "verify": "ast:parse"}, {"to": "plan", "contains": "unclear"}, {"to": "end"}]
+    base["nodes"]["solve"]["next"] = own
+    for motifs in ({"review": "planner"}, {"test": "json:loads", "review": "planner"}):
+        assert Design(base, {"solve": motifs}).graph["nodes"]["solve_revise"]["next"] == own
 
 
 def test_the_champion_wins_on_tasks_that_all_of_a_round_share() -> None:
@@ -185,6 +189,8 @@ def test_a_designer_may_use_what_the_user_has_named() -> None:
     for good in ({"to": "end", "matches": "[0-9]"}, {"to": "end", "verify": "json:loads"}):
         assert design(proposed(next=[good, {"to": "a", "times": 1}]), evolution) is not None
     assert design(proposed(next=[{"to": "end", "matches": "[0-8]"}]), evolution) is None
+    unnamed = Evolution(EvolveSection(), START, ROLES, 0)  # an empty name cannot be imported, which would stop the run
+    assert design(proposed(next=[{"to": "end", "verify": ""}]), unnamed) is None
     named = {"nodes": {"verify": {"role": "solver", "prompt": "{task}"}}}
     assert design(json.dumps(named), evolution) == named
 

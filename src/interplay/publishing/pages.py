@@ -245,7 +245,9 @@ class Pages:
 
     def _commands(self) -> str:
         """The commands that repeat the studies. Earlier versions did not write down the file of a study."""
-        said = [f"`{shlex.join(['interplay', 'experiment', *s.about.get('given', ())])}`" for s in self.studies]
-        missing = [s.name for s in self.studies if not s.about.get("given")]
-        files = f" with the files of the studies {', '.join(f'`{name}`' for name in missing)}" if missing else ""
-        return f"{', '.join(dict.fromkeys(said))}{files}, then `interplay publish`."
+        given = [list(s.about.get("given", ())) for s in self.studies]
+        said = [f"`{shlex.join(['interplay', 'experiment', *words])}`" for words in given if words]
+        missing = [f"`{s.name}`" for s, words in zip(self.studies, given, strict=True) if not words]
+        if missing:
+            said.append(f"`interplay experiment` with the files of the studies {', '.join(missing)}")
+        return f"{', '.join(said)}, then `interplay publish`."

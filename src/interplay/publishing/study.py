@@ -117,7 +117,7 @@ class StudySection(Section):
 class Study:
     def __init__(self, section: StudySection, base: Path, given: Sequence[str] = ()) -> None:
         self.section, self.base = section, base
-        self.given = given  # the study's file and the changes to it, as `interplay experiment` was given them
+        self.given = given  # the study's file, the changes to it and --seeds, as `interplay experiment` was given them
 
     @staticmethod
     def read(path: Path, changes: Sequence[str] = (), seeds: int | None = None) -> Study:
@@ -131,7 +131,8 @@ class Study:
             update={"common": [*section.common, *changes], "seeds": section.seeds[: seeds or len(section.seeds)]}
         )
         file = path.name if path.is_absolute() else path.as_posix()  # folders of this machine are not published
-        study = Study(section, path.parent / section.recipe, [file, *changes])
+        few = [] if seeds is None else ["--seeds", str(seeds)]
+        study = Study(section, path.parent / section.recipe, [file, *changes, *few])
         for arm in section.arms:
             made = study.recipe(arm, section.seeds[0])  # so that a mistake in any arm is refused before the first run
             if made.cluster.uses_ray:

@@ -254,7 +254,9 @@ def design(text: str, evolution: Evolution) -> Graph | None:
         return None
     if sum(node.limit * node.samples for node in found.nodes.values()) > VISITS:
         return None
-    known = _code(checked(evolution.start)) | {("verify", evolution.section.verify)}
+    known = _code(checked(evolution.start))
+    if evolution.section.verify:
+        known.add(("verify", evolution.section.verify))
     return plain(found) if _code(found) <= known else None
 
 

@@ -11,7 +11,7 @@ from interplay.algorithms import credit
 from interplay.config import RewardSection
 from interplay.rollout.team import Team
 from interplay.types import Episode, Level, Rewards, Role, Status, reply_share
-from interplay.types.occupant import Occupant, learns
+from interplay.types.occupant import learns
 
 
 def tally(episodes: Sequence[Episode], learners: Collection[str], weights: RewardSection) -> dict[str, float]:
@@ -54,13 +54,9 @@ def _earned(
 ) -> dict[str, float]:
     """Metrics under `name`: the mean weighted reward in the seats of learners, each component of the reward over all
     seats, and the contribution of each level. All episodes count the same, and so do all plays of one episode."""
-    seated: dict[Occupant, bool] = {}
-    mine = [
-        (played, role)
-        for e, played in plays
-        for role, who in e.seats.items()
-        if (seated[who] if who in seated else seated.setdefault(who, learns(who, learners)))
-    ]
+    seated = {who for e, _ in plays for who in e.seats.values()}
+    learning = {who for who in seated if learns(who, learners)}
+    mine = [(played, role) for e, played in plays for role, who in e.seats.items() if who in learning]
     found: dict[tuple[str, Role], list[float]] = defaultdict(list)
     for _, played in plays:
         for rewards in played:

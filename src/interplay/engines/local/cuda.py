@@ -37,10 +37,10 @@ from interplay.models import fused, kernels
 
 _CAPTURE = threading.Lock()  # only one engine of a process captures a graph at a time
 STOPS = 8  # stop ids per request that the GPU checks
-_LEAST, _FEW = 64, 512  # a graph computes at most so many new tokens; the smallest graph is for so many
-_READ = (
-    1 << 18
-)  # the most tokens to which they attend, all together; beyond that, the kernel for prompts reads far less
+_LEAST = 64  # rows of the smallest graph that computes new tokens
+_FEW = 512  # the most new tokens that a graph computes
+# The most tokens to which all of them together attend. Beyond that, the kernel for prompts reads far less.
+_READ = 1 << 18
 _STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 
 

@@ -183,9 +183,10 @@ def _review(graph: Graph, name: str, genes: Mapping[str, Any]) -> None:
     asked = f"{{task}}\nAnswer: {{{last}}}\nReview it: what is wrong, and how should it be changed?"
     again = f"{{task}}\nYour answer: {{{last}}}\nReview: {{{review}}}\nReply with the revised answer alone."
     edges = _ways(graph, last)
-    onward = [t for t in edges if t["to"] != name]
-    # The motif `test` put a copy with its check before every transition; the revised text goes on by the originals.
-    after = [t for t in onward if "verify" not in t or {k: v for k, v in t.items() if k != "verify"} not in onward]
+    # The motif `test` wrote the transitions with its check, then one that tries again, and then the transitions as they
+    # were before. A revised text goes on by these last ones.
+    as_before = edges[len(edges) // 2 + 1 :] if "test" in genes else edges
+    after = [t for t in as_before if t["to"] != name]
     _add(graph, review, {"role": genes["review"], "prompt": asked, "next": revise})
     _add(graph, revise, {"role": graph["nodes"][name]["role"], "prompt": again, "next": after})
     graph["nodes"][last]["next"] = [t if t["to"] == name else {**t, "to": review} for t in edges]
