@@ -53,7 +53,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             counts = {
                 "steps": 2,
                 "learner_tokens": 1000 + seed,
-                "all_tokens": 2000,
+                "all_tokens": 2500,
                 "labels": 64 if arm == "single" else 16,
             }
             switches = [10] if arm == "multi-fixed" else []
@@ -96,6 +96,7 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
     assert "| multi-fixed | 2.000 [2.000, 2.000] | 1.000" in report  # cross-play
     assert "story-curves-all.svg" in report
     assert "| story | multi-fixed minus untrained | +1.625 [+1.314, +1.936] |" in report
+    assert "| single | 1,001 | 2,500 | 2,000 | 2 | 64 |" in report  # 20 rows of 100 tokens by judges
     assert "single 64, multi-fixed 16" in report  # the judges learned from different numbers of comparisons
     assert "the difference is +0.750 (one run)" in report
     assert "It was 1999. (It rained.)" in report  # the best of the last three steps
@@ -149,7 +150,7 @@ def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -
     report = (tmp_path / "without" / "report.md").read_text()
     assert "Regret is the distance" not in report and "Task success" not in report
     assert "In every arm but the oracle the reward is" in report
-    assert "| oracle | 0.125 | no learned judge | 1,001 |" in report and "| single | 0.125 | 3 of 3 | 1,001 |" in report
+    assert "| oracle | 0.125 | no learned judge |" in report and "| single | 0.125 | 3 of 3 |" in report
     assert "| untrained | 0.375 | -0.250 |" in report
     slides = (tmp_path / "without" / "slides.html").read_text()
     assert "what a learned judge costs" in slides and "The audit warned in 3 of 3 runs" in slides

@@ -71,27 +71,41 @@ class Pages:
         return TableBlock(("arm", *s.about["tests"]), tuple(rows))
 
     def spread(self, s: Results) -> list[PageBlock]:
-        """The spread over seeds, the number of alarms of the audit, and the cost, with the words that explain them."""
+        """The spread over seeds and the number of alarms of the audit, with the words that explain them."""
         rows = []
         for arm in s.arms:
             runs = [r for r in s.runs if r.arm == arm]
             paths = [r.path for r in runs]
             last = list(s.values(arm, list(s.about["tests"])[-1], s.about["gold"]).values())
             say = self.facts.say
-            counts = [fmean(r.data["counts"][k] for r in runs) for k in ("learner_tokens", "all_tokens", "labels")]
-            rows.append((
-                arm,
-                say(stdev(last), ".3f", *paths) if len(last) > 1 else "n/a",
-                self.overview.warned(s, arm),
-                *(say(round(c), ",", *paths) for c in counts),
-            ))  # fmt: skip
+            spread = say(stdev(last), ".3f", *paths) if len(last) > 1 else "n/a"
+            rows.append((arm, spread, self.overview.warned(s, arm)))
         last_test = list(s.about["tests"])[-1]
         told = (
             f"The spread is the standard deviation over seeds of gold in test {last_test}. The audit warns in a run "
-            "when gold falls below its best value while the judge's reward rises. Tokens are those that were sampled "
-            "in training, and labels are the comparisons that the judge learned from; both are means over seeds."
+            "when gold falls below its best value while the judge's reward rises."
         )
-        header = ("arm", "spread over seeds", "runs with a warning", "learner's tokens", "all tokens", "labels")
+        return [Paragraph(told), TableBlock(("arm", "spread over seeds", "runs with a warning"), tuple(rows))]
+
+    def cost(self, s: Results) -> list[PageBlock]:
+        """What the training of each arm cost, with the words that explain it."""
+        rows, say = [], self.facts.say
+        for arm in s.arms:
+            runs = [r for r in s.runs if r.arm == arm]
+            paths = [r.path for r in runs]
+            logs = [path.parent / "metrics.jsonl" for path in paths]
+            judged = fmean(sum(row.get("judge_tokens", 0.0) for row in r.metrics()) for r in runs)
+            learner, everybody, steps, labels = (
+                say(round(fmean(r.data["counts"][key] for r in runs)), ",", *paths)
+                for key in ("learner_tokens", "all_tokens", "steps", "labels")
+            )
+            rows.append((arm, learner, everybody, say(round(judged), ",", *logs), steps, labels))
+        told = (
+            "What training cost, means over seeds. Tokens are those that were sampled; a judge that is a reward model "
+            "samples none. A step is one update of the learner's weights or more, on one batch of episodes. Labels are "
+            "the comparisons that the judge learned from."
+        )
+        header = ("arm", "learner's tokens", "tokens of all policies", "tokens of judges", "steps", "labels")
         return [Paragraph(told), TableBlock(header, tuple(rows))]
 
     def contrast_rows(self) -> list[PageBlock]:
@@ -217,6 +231,7 @@ class Pages:
                 ),
                 self.judge_and_gold(s),
                 *self.spread(s),
+                *self.cost(s),
                 *self.tables.report(s),
             ]
         return [*out, *self.limits()]
