@@ -1,4 +1,4 @@
-"""Makes a run for a test, and reads the files that it wrote."""
+"""Makes a run for a test, reads the files that it wrote, and says how far rounding may move gradients."""
 
 from __future__ import annotations
 
@@ -63,3 +63,18 @@ def example(
 def resampled(one: Example, **changes: Any) -> Example:
     """The same credit for a sample with these changes."""
     return replace(one, sample=replace(one.sample, **changes))
+
+
+def rounding(model: Any, tokens: int) -> float:
+    """How far apart two gradients may be that are the same sums in another order, as a share of their norm.
+
+    The order of a sum of n numbers in fp32 changes it by at most n·u of the sum of their absolute values, u = 2^-24
+    (Higham, Accuracy and Stability of Numerical Algorithms, sec. 4.2). Such errors add up from the loss to a weight:
+    over the products of every layer, forward and backward, over the output layer, and over the tokens that use the
+    weight.
+    """
+    c = model.config
+    layer = (
+        3 * c.hidden_size + c.head_dim + tokens + c.intermediate_size
+    )  # q/k/v, out and gate/up; scores; values; down
+    return (2 * c.num_hidden_layers * layer + c.hidden_size + c.vocab_size + tokens) * 2.0**-24

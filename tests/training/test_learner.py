@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import example, resampled, train
+from runs import example, resampled, rounding, train
 from torch import Tensor
 
 from interplay.algorithms.algorithm import CriticSettings
@@ -138,21 +138,6 @@ def test_promise_4_a_policy_without_anything_to_learn_takes_no_step(make_tiny: M
     assert same(snapshot(ours), before)
     assert "loss" not in metrics
     assert metrics["turns"] == (8 if kind == "no advantage" else 0)
-
-
-def rounding(model: Any, tokens: int) -> float:
-    """How far apart two gradients may be that are the same sums in another order, as a share of their norm.
-
-    The order of a sum of n numbers in fp32 changes it by at most n·u of the sum of their absolute values, u = 2^-24
-    (Higham, Accuracy and Stability of Numerical Algorithms, sec. 4.2). Such errors add up from the loss to a weight:
-    over the products of every layer, forward and backward, over the output layer, and over the tokens that use the
-    weight.
-    """
-    c = model.config
-    layer = (
-        3 * c.hidden_size + c.head_dim + tokens + c.intermediate_size
-    )  # q/k/v, out and gate/up; scores; values; down
-    return (2 * c.num_hidden_layers * layer + c.hidden_size + c.vocab_size + tokens) * 2.0**-24
 
 
 def test_samples_without_advantage_count_in_the_mean_but_are_computed_only_where_they_matter(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import example
+from runs import example, rounding
 from transformers import AutoConfig
 
 from interplay.algorithms.algorithm import CriticSettings
@@ -119,7 +119,9 @@ def test_activations_computed_again_give_the_same_gradients_from_less(
         learner.optimizer.zero_grad()
         found.append((grads, sum(counted.values())))
     (plain, much), (again, less) = found
-    assert plain and all(torch.allclose(a, b, atol=1e-7) for a, b in zip(plain, again, strict=True))
+    limit = rounding(loaded.model, sum(len(e.sample.prompt + e.sample.action) for e in examples))
+    assert plain and limit < 1e-3
+    assert all((a - b).norm() <= limit * a.norm() for a, b in zip(plain, again, strict=True))
     assert less < 0.7 * much
 
 
