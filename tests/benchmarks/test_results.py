@@ -98,7 +98,8 @@ def test_the_page_in_the_documentation_is_what_the_packed_runs_say(call: Call, t
     assert page.read_text() == (ROOT / "docs" / "results.md").read_text()
     assert "| pair-grpo | 3 |" in page.read_text()
     found = call(tmp_path / "runs", "--metrics", "turns_cut", "nothing").splitlines()
-    assert len(found) == 2 + 12, "a row for each of the twelve runs, and none for a metric that nobody has"
+    runs = list((tmp_path / "runs").glob("*/*/seed-*/test.json"))
+    assert len(found) == 2 + len(runs) > 2, "a row for each finished run, and none for a metric that nobody has"
     row = next(line for line in found if line.startswith("| gsm8k/pair-l2/seed-1 |"))
     assert row.endswith("| turns_cut | 0.19 | 0.00672 | 0.287 | 0.0339 | 0.0061 | 0.0169 | 0.00694 | 0.00676 |")
 
