@@ -60,6 +60,8 @@ def make(family: str, attention: str = NAME, layers: int = 2) -> PreTrainedModel
         torch.manual_seed(1)
         config = FAMILIES[family]()
         config.num_hidden_layers = layers
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[:layers]
         model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, mean=float(parameter.ndim == 1), std=0.2)

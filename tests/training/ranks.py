@@ -177,7 +177,8 @@ def resumed(name: str, folder: Path) -> dict[str, Any]:
         restore(learners, folder)
     trained(CASES[name], learners)
     dist.barrier()  # nobody reads the files any more
-    folder.mkdir(exist_ok=True)
+    if dist.get_rank() == 0:
+        folder.mkdir(exist_ok=True)
     if learners[0].adapter is None:
         write_weights(learners[0].model, folder, bucket=40_000)
     for learner in learners:
