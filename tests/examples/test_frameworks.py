@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 RECIPES = {p.stem: p for p in (ROOT / "recipes" / "programs").glob("*.toml") if "python" in p.read_text()}
 RECIPES["rlhf"] = ROOT / "recipes" / "rlhf" / "langgraph.toml"
 
-# These programs may ask the planner of an untrained tiny model alone. Its reply is cut off, which the Agents SDK reports
-# as an error, and it calls no agent, as a manager of smolagents must.
+# With an untrained tiny model, these programs may ask the planner alone. Its reply is cut off, which the Agents SDK
+# reports as an error, and it calls no agent, as a manager of smolagents must.
 PLANNER_ALONE = ("agents_sdk", "smolagents")
 
 
