@@ -104,7 +104,7 @@ def assert_nothing_lost(folder: Path, *policies: str, steps: int = 3) -> None:
 
 
 def allowed() -> float:
-    """The seconds in which a run must go on. They are more than `GOES_ON` only if other programs use the processors."""
+    """The seconds within which a run must go on: `GOES_ON`, or more if other programs use the processors."""
     slower = max(SLOWER[0], slowness())
     print(f"other programs make this machine {slower:.1f} times slower")
     return GOES_ON * slower

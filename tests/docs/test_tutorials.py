@@ -88,8 +88,9 @@ TOLD = re.compile(r"\bnot run\b|\bnever been used\b|\bshows what\b|^\||\*\*[\d.]
 
 
 def silent(text: str) -> list[str]:
-    """The commands of a page that no test runs, if neither what was seen follows (an output, a table, a result in a
-    sentence, a link to it) nor a sentence that they were not run. `make test-wheel` runs what installs."""
+    """The commands of a page that no test runs and that lack an explanation after them. An explanation is what was seen
+    (an output, a table, a result, a link to one), or a sentence that says that they were not run. Commands that install
+    are left out, because `make test-wheel` runs them."""
     return [
         commands
         for commands, after in MARKED.findall(text)

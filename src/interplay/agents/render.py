@@ -89,7 +89,8 @@ class _Cache(dict[K, V]):
 
 
 def _prompt_bytes(key: tuple[tuple[Message, ...], tuple[Tool | str, ...]], prompt: Prompt) -> int:
-    """The text of the prompt, its ids, and the messages, which have about the same text, with their media."""
+    """About how many bytes an entry holds: the prompt's text and ids, and the messages with their media. The messages'
+    text is about as long as the prompt's."""
     media = sum(len(one.data) for message in key[0] for one in message.media)
     return 2 * len(prompt.text) + _TOKEN * len(prompt.ids) + media
 

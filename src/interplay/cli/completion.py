@@ -14,7 +14,7 @@ _LAST = "compdef _interplay_completion interplay"
 
 
 def mend_zsh(home: Path) -> None:
-    """Mend the script, if there is one as Typer writes it. A script that is different stays as it is."""
+    """Mend the script that Typer has written. If there is none, or if it looks different, nothing is changed."""
     path = home / SCRIPT
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if text.count(_DEFINED) == 1 and text.rstrip().endswith(_LAST) and "rc_quotes" not in text:

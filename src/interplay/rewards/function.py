@@ -57,7 +57,7 @@ class FunctionScorer:
         def work() -> None:
             try:
                 found = self._score(question, reply)
-            except BaseException as error:
+            except BaseException as error:  # the future raises it where the result is read
                 done.set_exception(error)
             else:
                 done.set_result(found)

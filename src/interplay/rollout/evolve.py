@@ -59,7 +59,7 @@ class Worth:
 
 
 # Plays every workflow on the tasks with these numbers. For each workflow, it returns what each episode earned: the
-# reward less the price of the tokens. A workflow of which every episode failed has an empty list.
+# reward less the price of the tokens. If every episode of a workflow failed, its list is empty.
 PlayGraphs = Callable[[Sequence[Graph], Sequence[int]], Awaitable[Sequence[Sequence[float]]]]
 
 

@@ -177,8 +177,8 @@ def as_rows(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: fl
 
 
 class Flash(torch.autograd.Function):
-    """Causal attention within every span. With `window`, a token sees itself and at most that many tokens less one
-    before it. Torch's function for this does the same, and spends longer on its bookkeeping than a short pass takes."""
+    """Causal attention within every span. With `window`, a token sees at most `window` tokens: itself and those just
+    before it. Torch has a function for this, but its bookkeeping takes longer than a short pass."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, part: Part, scale: float, window: int | None) -> Tensor:
