@@ -59,27 +59,16 @@ def _earned(
     mine = [(played, role) for e, played in plays for role, who in e.seats.items() if who in learning]
     found: dict[tuple[str, Role], list[float]] = defaultdict(list)
     for _, played in plays:
-        for rewards in played:
-            for r in rewards.records:
-                if r.value is not None:
-                    found[r.name, r.role or "team"].append(r.value / len(played))
+        for r in (r for rewards in played for r in rewards if r.value is not None):
+            found[r.name, r.role or "team"].append((r.value or 0.0) / len(played))
     parts: dict[Level, float] = defaultdict(float)
-    whole = []
     for played, role in mine:
-        total = 0.0
-        for rewards in played:
-            weighted = [
-                (r.level, credit.weight_of(r, weights) * r.value)
-                for r in rewards.of(role).records
-                if r.value is not None
-            ]
-            for level, value in weighted:
-                parts[level] += value / len(mine) / len(played)
-            total += sum([value for _, value in weighted])
-        whole.append(total / len(played))
+        for r in (r for rewards in played for r in rewards.of(role) if r.value is not None):
+            parts[r.level] += credit.weight_of(r, weights) * (r.value or 0.0) / len(mine) / len(played)
     components = {f"{name}/{what}/{role}": values for (what, role), values in found.items()}
     levels = {f"{name.replace('reward', 'reward_level')}/{level.value}": part for level, part in parts.items()}
     metrics = {key: sum(values) / len(plays) for key, values in sorted(components.items())}
+    whole = [sum(credit.mix(rewards, role, weights) for rewards in played) / len(played) for played, role in mine]
     return metrics | {name: sum(whole) / max(1, len(mine)), **dict(sorted(levels.items()))}
 
 
