@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no build for this machine")
-SCRIPT = Path(__file__).with_name("interpreted.py")
+HERE = Path(__file__).parent
+
+
+def interpreted(script: str, *given: str) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, str(HERE / script), *given], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split()[-1] == "equal"
 
 
 @pytest.mark.slow
@@ -22,9 +31,9 @@ SCRIPT = Path(__file__).with_name("interpreted.py")
     ["qwen2", "qwen3", "llama", "mistral", "gemma3", "gpt2"],  # four fused (the last with windows), two as they are
 )
 def test_the_gpu_runner_says_what_the_plain_runner_says(family: str) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), family], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split()[-1] == "equal"
+    interpreted("interpreted.py", family)
+
+
+@pytest.mark.slow
+def test_drafts_that_the_gpu_looks_up_are_those_of_a_plain_search() -> None:
+    interpreted("interpreted_lookup.py")

@@ -5,9 +5,11 @@ sizes. It holds a whole decoding step: the model, sampling, log-probs, stop chec
 next token. The host replays the graph several times and then reads the results. It writes rows only when sequences join
 or leave. The graphs read weights, adapters and cache in place, so they stay valid when the values change.
 
-A draft uses the same graphs, replayed once: each of its tokens gets a row of its own, which reads the sequence's blocks
-up to itself. A layer writes the keys of all rows before any row attends to them. Short prompts and replies to be scored
-are computed in the same way, because launching the kernels of a pass one by one takes longer than computing few tokens.
+With drafts, each token of a draft gets a row of its own, which reads the sequence's blocks up to itself. A layer writes
+the keys of all rows before any row attends to them. The GPU looks the drafts up itself (`kernels.Lookup`), in a graph
+that is replayed several times as well. If a reply is masked, the host proposes the drafts and a graph is replayed once.
+Short prompts and replies to be scored are computed in the same way, because launching the kernels of a pass one by one
+takes longer than computing few tokens.
 """
 
 from __future__ import annotations
@@ -22,25 +24,19 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from interplay.engines.local.runner import (
-    NO_DRAFTS,
-    Cached,
-    DraftsOf,
-    Drawn,
-    NewTokens,
-    accepted,
-    block_table,
-    shift_of,
-)
+from interplay.engines.local.drafts import Drafts
+from interplay.engines.local.host_rows import STOPS, HostRows
+from interplay.engines.local.runner import NO_DRAFTS, Ahead, Cached, DraftsOf, Drawn, NewTokens, block_table, shift_of
 from interplay.engines.local.scheduler import Sequence
+from interplay.engines.local.texts import DEPTH, Texts
 from interplay.models import fused, kernels
 
 _CAPTURE = threading.Lock()  # only one engine of a process captures a graph at a time
-STOPS = 8  # stop ids per request that the GPU checks
 _LEAST = 64  # rows of the smallest graph that computes new tokens
 _FEW = 512  # the most new tokens that a graph computes
 # The most tokens to which all of them together attend. Beyond that, the kernel for prompts reads far less.
 _READ = 1 << 18
+_TEXT = 1 << 20  # tokens of the texts in which drafts are looked up
 _STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 
 
@@ -48,10 +44,10 @@ def bucket(rows: int) -> int:
     return next((s for s in _STEPS if s >= rows), -(-rows // 256) * 256)
 
 
-def draft_bucket(rows: int, most: int) -> int:
+def draft_bucket(rows: int, most: int, least: int = 8) -> int:
     """The bucket for a step with drafts. There are only a few, because the number of rows changes at every step and
     each bucket needs a graph of its own."""
-    return min(most, max(8, 1 << (rows - 1).bit_length()))
+    return min(most, max(least, 1 << (rows - 1).bit_length()))
 
 
 class CudaRunner(Cached):
@@ -63,12 +59,15 @@ class CudaRunner(Cached):
         pages = min(-(-max_context // kernels.PAGE), blocks)
         self.most_rows = bucket(max_rows)
         self.rows = kernels.Rows(self.most_rows, pages, STOPS, chunk + 1, self.device)
-        self._host, self._ahead = (_Host(self.most_rows, pages) for _ in range(2))
+        self._host, self._ahead = (HostRows(self.most_rows, pages) for _ in range(2))
         self._seated: list[Sequence] = []  # the sequence of each row
         # What is added to a row's position to get its rotary position, for models whose pictures need it (M-RoPE).
         turned = self.senses is not None and self.senses.family.mrope
         self._shifts = torch.zeros(self.most_rows, dtype=torch.int64, device=self.device) if turned else None
-        self._graphs: dict[tuple[int, bool, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._graphs: dict[tuple[int, int, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._lookup: kernels.Lookup | None = None
+        self._texts = Texts(kernels.NOTHING, 1)
+        self._width = 1  # the rows that each sequence has on the GPU
         self._pool = self._new_pool()
 
     @cached_property
@@ -117,7 +116,7 @@ class CudaRunner(Cached):
         size = draft_bucket(max(_LEAST, len(row)), self.most_rows)
         self._upload(self._ahead, size, ())
         self._host.changed = True
-        graph, hidden = self._graph(size, False, self._ahead)
+        graph, hidden = self._graph(size, 0, self._ahead)
         graph.replay()
         return hidden[self.to(np.flatnonzero(place >= again[row]))]
 
@@ -133,8 +132,9 @@ class CudaRunner(Cached):
         hidden = torch.stack([s.prompt.hidden for s in fresh if s.prompt.hidden is not None]) if fresh else None
         if drafts:
             return self._decode_ahead(len(fresh), hidden, drafts)
-        if self._host.changed:
+        if self._host.changed or self._width > 1:
             self._upload(self._host, bucket(max(1, len(self._seated))), self._seated)
+            self._width = 1
         if any(_special(s) for s in self._seated):
             return self._one_by_one(ongoing, fresh, hidden)
         count, old = len(self._seated), len(self._seated) - len(fresh)
@@ -144,7 +144,7 @@ class CudaRunner(Cached):
             kernels.sample_and_advance(self._logits(hidden), part, len(fresh))
         wanted = max(s.request.sampling.max_tokens - len(s.tokens) - (i >= old) for i, s in enumerate(self._seated))
         if wanted > 0:
-            graph, _ = self._graph(bucket(count), True, self._host)
+            graph, _ = self._graph(bucket(count), 1, self._host)
             for _ in range(min(1 if hurry else self.chunk, wanted)):
                 graph.replay()
         made, tokens, logprobs = self._read(count)
@@ -159,7 +159,7 @@ class CudaRunner(Cached):
         old = len(ongoing)
         rows = [] if hidden is None else [hidden]
         if old:
-            graph, out = self._graph(bucket(len(self._seated)), False, self._host)
+            graph, out = self._graph(bucket(len(self._seated)), 0, self._host)
             graph.replay()
             rows.insert(0, out[:old])
         self._host.changed = True
@@ -175,8 +175,8 @@ class CudaRunner(Cached):
         return made, tokens, logprobs
 
     def _decode_ahead(self, fresh: int, hidden: Tensor | None, drafts: DraftsOf) -> list[Drawn]:
-        """Sample one token for each sequence, and one after each token of its draft. The last `fresh` sequences have no
-        draft; they get their first token, and a second one if the GPU can sample it."""
+        """Sample one token for each sequence, and one after each token of its draft, in plain torch. The last `fresh`
+        sequences have no draft; they get their first token."""
         seated = self._seated
         counts = np.array([1 + len(drafts.get(s, ())) for s in seated])
         row = np.repeat(np.arange(len(seated)), counts)
@@ -186,13 +186,10 @@ class CudaRunner(Cached):
         size = draft_bucket(total, self.most_rows)
         self._upload(self._ahead, size, [seated[i] for i in row.tolist()])
         self._host.changed = True
-        if any(_special(s) for s in seated):
-            graph, out = self._graph(size, False, self._ahead)
-            graph.replay()
-            known = [] if hidden is None else [hidden]
-            drawn = self._draw(seated, torch.cat([out[: total - fresh], *known]), drafts)
-        else:
-            drawn = self._sample_ahead(total, size, hidden, drafts)
+        graph, out = self._graph(size, 0, self._ahead)
+        graph.replay()
+        known = [] if hidden is None else [hidden]
+        drawn = self._draw(seated, torch.cat([out[: total - fresh], *known]), drafts)
         made = np.array([len(tokens) for _, tokens, _ in drawn])
         table = np.zeros((len(drawn), int(made.max())), np.int64)
         for i, (_, tokens, _) in enumerate(drawn):
@@ -200,22 +197,66 @@ class CudaRunner(Cached):
         self._host.advance(len(drawn), made, table)
         return drawn
 
-    def _sample_ahead(self, total: int, size: int, hidden: Tensor | None, drafts: DraftsOf) -> list[Drawn]:
-        """Sample a token for each of the `total` rows on the GPU. The rows of fresh sequences come last; they first
-        sample from `hidden`, and then like all others."""
-        fresh = 0 if hidden is None else len(hidden)
-        old = len(self._seated) - fresh
-        self.rows.produced.zero_()
-        if hidden is not None:
-            kernels.sample_and_advance(self._logits(hidden), self.rows.part(total - fresh, total), fresh)
-        graph, _ = self._graph(size, True, self._ahead)
-        graph.replay()
-        made, tokens, logprobs = self._read(total)
-        firsts = tokens[: total - fresh, 0].tolist(), logprobs[: total - fresh, 0].tolist()
-        drawn = accepted(self._seated[:old], drafts, *firsts)
-        for i, sequence in enumerate(self._seated[old:], total - fresh):
-            drawn.append((sequence, tokens[i, : made[i]].tolist(), logprobs[i, : made[i]].tolist()))
-        return drawn
+    def looks_up(self, sequences: Seq[Sequence]) -> bool:
+        return not any(_special(s) for s in sequences)
+
+    @torch.inference_mode()
+    def look_ahead(self, sequences: Seq[Sequence], drafts: Drafts, hurry: bool = False) -> Ahead | None:
+        self._seat(sequences, ())
+        seated, width = self._seated, 1 + drafts.length
+        lookup = self._lookup_of(width)
+        placed = self._place(lookup, drafts)
+        if not placed:
+            return None
+        count = len(seated)
+        seats = draft_bucket(count, self.most_rows // width, 4)
+        lookup.told.zero_()
+        wanted = max(s.request.sampling.max_tokens - len(s.tokens) for s in seated)
+        graph, _ = self._graph(seats * width, width, self._ahead)
+        for _ in range(1 if hurry else min(lookup.steps, wanted)):
+            graph.replay()
+        made, drafted, right = lookup.told[:, :count].cpu().numpy()
+        most = int(made.max())
+        tokens, logprobs = (a[:count, :most].cpu().numpy() for a in (lookup.out_tokens, lookup.out_logprobs))
+        self._host.advance(count, made, tokens)
+        drawn = [
+            (s, tokens[i, :n].tolist(), logprobs[i, :n].tolist())
+            for i, (s, n) in enumerate(zip(seated, made.tolist(), strict=True))
+        ]
+        return Ahead(drawn, int(drafted.sum()), int(right.sum()))
+
+    def _lookup_of(self, width: int) -> kernels.Lookup:
+        """The place on the GPU where drafts of `width - 1` tokens are looked up."""
+        if self._lookup is None or self._lookup.width != width:
+            steps = max(1, self.chunk // 2)  # each yields several tokens
+            self._lookup = kernels.Lookup(self.most_rows // width, width, DEPTH, _TEXT, steps, self.device)
+            self._texts = Texts(kernels.NOTHING, width)
+            self._graphs = {name: graph for name, graph in self._graphs.items() if name[1] <= 1}
+            self._width = 1
+        return self._lookup
+
+    def _place(self, lookup: kernels.Lookup, drafts: Drafts) -> bool:
+        """Give each seated sequence its rows and texts on the GPU, unless it has them. False if there are too many
+        texts."""
+        seated, width = self._seated, lookup.width
+        if self._width == width and not self._host.changed:
+            return True
+        spots = self._texts.spots(seated)
+        if spots is None:
+            text = self._texts.lay(seated, drafts)
+            if len(text) > len(lookup.text):
+                self._texts.clear()
+                return False
+            lookup.text[: len(text)].copy_(torch.from_numpy(text))
+            spots = self._texts.spots(seated)
+            assert spots is not None
+        lookup.spots[:, : len(seated)].copy_(torch.from_numpy(spots))
+        row = np.repeat(np.arange(len(seated)), width)
+        self._ahead.repeat(self._host, row)
+        size = draft_bucket(len(seated), self.most_rows // width, 4) * width
+        self._upload(self._ahead, size, [seated[i] for i in row.tolist()])
+        self._host.changed, self._width = False, width
+        return True
 
     def _seat(self, ongoing: Seq[Sequence], fresh: Seq[Sequence]) -> None:
         """Assign rows: the last rows move to the places of sequences that left, and new sequences go to the end."""
@@ -232,22 +273,23 @@ class CudaRunner(Cached):
             host.write(len(seated), sequence, self._index(sequence.prompt.adapter))
             seated.append(sequence)
 
-    def _upload(self, host: _Host, size: int, sequences: Seq[Sequence]) -> None:
+    def _upload(self, host: HostRows, size: int, sequences: Seq[Sequence]) -> None:
         """Copy the rows of a bucket to the GPU. `sequences` has the sequence of each row."""
         host.upload(self.rows, size)
         if self._shifts is not None:
             shifts = torch.tensor([shift_of(s.prompt) for s in sequences], dtype=torch.int64)
             self._shifts.zero_()[: len(sequences)].copy_(shifts)
 
-    def _graph(self, size: int, sampled: bool, host: _Host) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """The graph for the first `size` rows of `host`, which were uploaded, and its hidden states."""
+    def _graph(self, size: int, width: int, host: HostRows) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        """The graph for the first `size` rows of `host`, which were uploaded, and its hidden states. Tokens are sampled
+        for sequences of `width` rows; 0: no tokens are sampled."""
         adapters = bool((host.adapters[:size] >= 0).any())
-        name = (size, sampled, adapters)
+        name = (size, width, adapters)
         if name not in self._graphs:
-            self._graphs[name] = self._capture(size, sampled, adapters)
+            self._graphs[name] = self._capture(size, width, adapters)
         return self._graphs[name]
 
-    def _capture(self, size: int, sampled: bool, adapters: bool) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    def _capture(self, size: int, width: int, adapters: bool) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         """Capture the graph of a step. The rows are saved first and restored afterwards, because the step also runs
         twice as a warm-up, in which its kernels are compiled."""
         saved = self.rows.save()
@@ -255,16 +297,19 @@ class CudaRunner(Cached):
         self._side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._side):
             for _ in range(2):
-                self._step(size, sampled, adapters)
+                self._step(size, width, adapters)
         torch.cuda.current_stream().wait_stream(self._side)
         graph = torch.cuda.CUDAGraph()
         with _CAPTURE, torch.cuda.graph(graph, self._pool, self._side, "thread_local"):
-            hidden = self._step(size, sampled, adapters)
+            hidden = self._step(size, width, adapters)
         self.rows.restore(saved)
         return graph, hidden
 
-    def _step(self, size: int, sampled: bool, adapters: bool) -> Tensor:
+    def _step(self, size: int, width: int, adapters: bool) -> Tensor:
         rows = self.rows
+        lookup = self._lookup if width > 1 else None
+        if lookup is not None:
+            lookup.draft(rows, size // width)
         table, seen = rows.table[:size], rows.seen[:size]
 
         def attend(layer: int, q_THD: Tensor, scale: float, window: int) -> Tensor:
@@ -273,7 +318,9 @@ class CudaRunner(Cached):
         mixed = rows.adapters[:size] if adapters else None
         places = rows.positions[:size] if self._shifts is None else rows.positions[:size] + self._shifts[:size]
         hidden = self._forward(rows.ids[:size], places, rows.slots[:size], attend, mixed)
-        if sampled:
+        if lookup is not None:
+            lookup.accept(self._logits(hidden), rows, size // width)
+        elif width:
             kernels.sample_and_advance(self._logits(hidden), rows, size)
         return hidden
 
@@ -286,101 +333,3 @@ def _special(sequence: Sequence) -> bool:
     """Whether the GPU's sampling kernel cannot serve this sequence."""
     sampling = sequence.request.sampling
     return sequence.legal is not None or sampling.cuts or len(sampling.stop) > STOPS
-
-
-class _Host:
-    """The host's copy of the rows, as arrays over all rows. It is copied to the GPU only when a sequence joins or
-    leaves."""
-
-    def __init__(self, rows: int, pages: int) -> None:
-        self.ids, self.lengths, self.counts, self.limits, self.seeds = (np.zeros(rows, np.int64) for _ in range(5))
-        self.temperatures = np.ones(rows, np.float32)
-        self.adapters = np.full(rows, -1, np.int32)
-        self.fresh = np.zeros(rows, bool)  # the row has got no token since it was assigned
-        self.stops = np.full((rows, STOPS), -1, np.int64)
-        self.table = np.zeros((rows, pages), np.int32)
-        self.pages = np.zeros(rows, np.int64)
-        self.changed = False
-        self._columns: tuple[np.ndarray, ...] = (
-            self.ids, self.lengths, self.counts, self.limits, self.seeds, self.temperatures, self.adapters, self.fresh,
-            self.stops, self.table, self.pages,
-        )  # fmt: skip
-
-    def write(self, row: int, sequence: Sequence, adapter: int) -> None:
-        sampling = sequence.request.sampling
-        self.lengths[row], self.counts[row] = len(sequence.prompt.ids), len(sequence.tokens)
-        self.limits[row], self.fresh[row] = sampling.max_tokens, True
-        self.seeds[row] = sequence.request.seed
-        self.temperatures[row], self.adapters[row] = sampling.temperature, adapter
-        self.stops[row] = -1
-        self.stops[row, : min(STOPS, len(sampling.stop))] = sampling.stop[:STOPS]
-        self.table[row, : len(sequence.blocks)] = sequence.blocks
-        self.pages[row] = len(sequence.blocks)
-        self.changed = True
-
-    def move(self, source: int, target: int) -> None:
-        for column in self._columns:
-            column[target] = column[source]
-        self.changed = True
-
-    def clear(self, row: int) -> None:
-        self.lengths[row] = self.pages[row] = 0
-        self.adapters[row] = -1
-        self.changed = True
-
-    def advance(self, count: int, made: np.ndarray, tokens: np.ndarray) -> None:
-        """Record that each row got `made` more tokens."""
-        self.lengths[:count] += made
-        self.counts[:count] += made
-        got = made > 0
-        self.fresh[:count][got] = False
-        self.ids[:count][got] = tokens[np.arange(count)[got], made[got] - 1]
-
-    def spread(self, source: _Host, row: np.ndarray, ahead: np.ndarray, guesses: np.ndarray) -> None:
-        """Become several rows for each row of `source`: row i is row `row[i]` after `ahead[i]` tokens of a draft, the
-        last of which is `guesses[i]`."""
-        count = len(row)
-        pages = int(source.pages[row].max(initial=1))
-        for mine, theirs in zip(self._columns, source._columns, strict=True):
-            if mine is self.table:
-                mine[:count, :pages] = theirs[row, :pages]
-            else:
-                mine[:count] = theirs[row]
-        self.lengths[:count] += ahead
-        self.counts[:count] += ahead
-        self.limits[:count] = np.where(self.fresh[:count], self.limits[:count], self.counts[:count] + 1)
-        self.ids[:count] = np.where(ahead > 0, guesses, self.ids[:count])
-        self.lengths[count:] = self.pages[count:] = 0
-        self.adapters[count:] = -1
-
-    def lay(self, ids: np.ndarray, positions: np.ndarray, adapters: np.ndarray, table: np.ndarray) -> None:
-        """Become one row for each of these tokens. `table` has the blocks of each token's sequence."""
-        count, pages = table.shape
-        self.ids[:count], self.lengths[:count], self.adapters[:count] = ids, positions + 1, adapters
-        self.fresh[:count] = False
-        self.table[:count, :pages], self.pages[:count] = table, pages
-        self.lengths[count:] = self.pages[count:] = 0
-        self.adapters[count:] = -1
-
-    def upload(self, rows: kernels.Rows, size: int) -> None:
-        """Copy all rows of a bucket to the GPU. A fresh row has the length of its prompt; the sampling kernel advances
-        it."""
-        lengths, pages = self.lengths[:size], int(self.pages[:size].max(initial=1))
-        live = (lengths > 0) & ~self.fresh[:size]
-        at = np.maximum(lengths - 1, 0)
-        slots = self.table[np.arange(size), at // kernels.PAGE] * kernels.PAGE + at % kernels.PAGE
-        put = lambda target, array: target.copy_(torch.from_numpy(np.ascontiguousarray(array)), non_blocking=True)  # noqa: E731
-        put(rows.ids[:size], self.ids[:size])
-        put(rows.positions[:size], at)
-        put(rows.slots[:size], np.where(live, slots, 0))
-        put(rows.seen[:size], np.where(live, lengths, 0))
-        put(rows.lengths[:size], lengths)
-        put(rows.active[:size], (lengths > 0).astype(np.int32))
-        put(rows.counts[:size], self.counts[:size])
-        put(rows.limits[:size], self.limits[:size])
-        put(rows.seeds[:size], self.seeds[:size])
-        put(rows.temperatures[:size], self.temperatures[:size])
-        put(rows.adapters[:size], self.adapters[:size])
-        put(rows.stops[:size], self.stops[:size])
-        put(rows.table[:size, :pages], self.table[:size, :pages])
-        self.changed = False

@@ -48,7 +48,16 @@ class Drafts:
     def remember(self, sequence: Sequence) -> None:
         """Keep a finished reply."""
         with self._lock:
-            self._keep(_name(sequence), array("i", sequence.tokens))
+            self._keep(self.name(sequence), array("i", sequence.tokens))
+
+    @staticmethod
+    def name(sequence: Sequence) -> int:
+        """The name of a sequence's prompt."""
+        return hash(sequence.request.identity)
+
+    def replies(self, name: int) -> Seq[array[int]]:
+        """The replies to a prompt that are kept, the oldest first."""
+        return self._replies.get(name, ())
 
     def _keep(self, name: int, reply: array[int]) -> None:
         replies = self._replies.setdefault(name, deque())
@@ -84,10 +93,10 @@ class Drafts:
         for sequence in sequences:
             reader = self._readers.get(sequence)
             if reader is None:
-                name, ids = _name(sequence), sequence.request.ids
+                name, ids = self.name(sequence), sequence.request.ids
                 begin = ids[-ORDERS[0] :]
                 if name not in pools:
-                    pools[name] = _Pool(ids, [[*begin, *reply] for reply in self._replies.get(name, ())], len(begin))
+                    pools[name] = _Pool(ids, [[*begin, *reply] for reply in self.replies(name)], len(begin))
                 reader = self._readers[sequence] = _Reader(name, pools[name], list(begin), len(begin))
             reader.read(sequence.tokens)
 
@@ -158,10 +167,6 @@ class _Reader:
         if new:
             self.text += new
             self.pool.add(self.text, start)
-
-
-def _name(sequence: Sequence) -> int:
-    return hash(sequence.request.identity)
 
 
 def _legal(trie: LegalTrie, tokens: Seq[int], guess: Seq[int], count: int) -> list[int]:

@@ -32,9 +32,9 @@ from interplay.engines.engine import (
 from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
 from interplay.engines.local.room import CacheRoom, free_bytes
-from interplay.engines.local.runner import NO_DRAFTS, DraftsOf, Drawn, ModelRunner, allowed
+from interplay.engines.local.runner import NO_DRAFTS, Drawn, ModelRunner, allowed
 from interplay.engines.local.scheduler import Scheduler, Sequence
-from interplay.engines.local.speculation import Speculation
+from interplay.engines.local.speculation import COST, LOOKUP_COST, Speculation
 from interplay.engines.refusals import refuse_impossible
 from interplay.engines.scoring import all_scored, scoring_requests
 from interplay.errors import EngineError, did_you_mean
@@ -305,22 +305,26 @@ class LocalEngine:
 
     def _advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence]) -> list[Drawn]:
         """Sample, with drafts if this engine has any."""
-        drafts, hurry = self._drafts(ongoing, len(fresh))
-        drawn = self.runner.advance(ongoing, fresh, hurry or self.scheduler.computing, drafts)
-        if drafts and self.speculation is not None:
-            for sequence, tokens, _ in drawn:
-                if sequence in drafts:
-                    self.speculation.note(len(drafts[sequence]), len(tokens) - 1)
-        return drawn
-
-    def _drafts(self, ongoing: Seq[Sequence], fresh: int) -> tuple[DraftsOf, bool]:
-        """The drafts to use in this step, and whether it should be short, because fresh sequences may get drafts in the
-        next one."""
-        speculation, rows = self.speculation, self.runner.most_rows
+        speculation, runner, hurry = self.speculation, self.runner, self.scheduler.computing
         if speculation is None:
-            return NO_DRAFTS, False
-        soon = fresh > 0 and speculation.pays and speculation.fits(len(ongoing) + fresh, rows)
-        return speculation.propose(ongoing, rows - fresh), soon
+            return runner.advance(ongoing, fresh, hurry)
+        rows, drafts, cost = runner.most_rows, NO_DRAFTS, COST
+        if runner.looks_up([*ongoing, *fresh]):
+            cost = LOOKUP_COST
+            if not fresh and speculation.wanted(len(ongoing), rows, cost):
+                ahead = runner.look_ahead(ongoing, speculation.drafts, hurry)
+                if ahead is not None:
+                    speculation.note(ahead.drafted, ahead.right)
+                    return ahead.drawn
+        else:
+            drafts = speculation.propose(ongoing, rows - len(fresh))
+        # With fresh sequences the step should be short, because they may get drafts in the next one.
+        soon = bool(fresh) and speculation.pays(cost) and speculation.fits(len(ongoing) + len(fresh), rows)
+        drawn = runner.advance(ongoing, fresh, hurry or soon, drafts)
+        for sequence, tokens, _ in drawn if drafts else ():
+            if sequence in drafts:
+                speculation.note(len(drafts[sequence]), len(tokens) - 1)
+        return drawn
 
     def _absorb(self, sequence: Sequence, tokens: list[int], logprobs: list[float], version: int) -> Stop | None:
         """Add new tokens to a sequence. Return why it ended, or None if it continues."""

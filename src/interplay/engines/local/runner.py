@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from interplay.engines.local.drafts import Drafts
 from interplay.engines.local.sampler import restrict, sample, uniforms
 from interplay.engines.local.scheduler import CachedPrompt, Piece, Sequence
 from interplay.models import fused, senses
@@ -33,6 +34,15 @@ _AHEAD = 16  # number of steps for which random numbers are made at once
 Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
 DraftsOf = Mapping[Sequence, Seq[int]]  # the tokens that some sequences may sample next
 NO_DRAFTS: DraftsOf = MappingProxyType({})
+
+
+class Ahead(NamedTuple):
+    """What sequences sampled with drafts that the runner looked up: how many tokens were drafted, and how many of them
+    were right."""
+
+    drawn: list[Drawn]
+    drafted: int
+    right: int
 
 
 class ModelRunner(Protocol):
@@ -53,6 +63,16 @@ class ModelRunner(Protocol):
         """Sample at least one token for every sequence; those in `fresh` get their first. With `hurry` (other requests
         wait for their prompts) it returns after few tokens. Ongoing sequences with a draft get one token more than the
         number of its leading tokens that equal the sampled ones."""
+        ...
+
+    def looks_up(self, sequences: Seq[Sequence]) -> bool:
+        """Whether the runner can look up drafts for these sequences itself. Then `look_ahead` is used for them, and
+        `advance` gets no drafts."""
+        ...
+
+    def look_ahead(self, sequences: Seq[Sequence], drafts: Drafts, hurry: bool = False) -> Ahead | None:
+        """Sample at least one token for every sequence, with drafts that are looked up in the kept replies and in the
+        running ones. None if there is no room for their texts."""
         ...
 
     def load(self, name: str, adapter: Adapter) -> None: ...
@@ -127,6 +147,12 @@ class Cached(ABC):
 
     def _slots(self, blocks: Seq[int]) -> np.ndarray:
         return (np.asarray(blocks, np.int64)[:, None] * self.block_size + np.arange(self.block_size)).reshape(-1)
+
+    def looks_up(self, sequences: Seq[Sequence]) -> bool:
+        return False
+
+    def look_ahead(self, sequences: Seq[Sequence], drafts: Drafts, hurry: bool = False) -> Ahead | None:
+        return None
 
     # -- adapters -------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,9 @@ from interplay.engines.local.scheduler import Sequence
 
 # The rules of "auto". They count tokens and never read a clock, so that a repeated run decides the same.
 AUTO_ROWS = 128  # most tokens of a step, drafts included: above this, a GPU's step takes longer with every token
-COST = 1.75  # a step with drafts is assumed to take the time of this many steps without drafts
+# A step with drafts is assumed to take the time of this many steps without drafts.
+COST = 1.75  # if the host proposes them
+LOOKUP_COST = 1.25  # if the runner looks them up itself
 RETRY = 256  # steps without drafts after which acceptance is measured again
 _RECENT = 512  # drafted tokens over which acceptance is measured
 _HOPE = 8  # at the start, this many tokens count as drafted and accepted
@@ -41,27 +43,33 @@ class Speculation:
 
     def propose(self, sequences: Seq[Sequence], rows: int) -> dict[Sequence, list[int]]:
         """The drafts to use in this step; empty if it is to be a step without. The runner can compute `rows` tokens."""
-        if not sequences or not self.fits(len(sequences), rows):
+        if not self.wanted(len(sequences), rows, COST):
             return {}
-        if self.mode == "on":
-            return self.drafts.propose(sequences)
-        if not self.pays:
-            self._skipped += 1
-            if self._skipped < RETRY:
-                return {}
-            self._recent, self._skipped = [_HOPE, _HOPE], 0  # measure again
         found = self.drafts.propose(sequences)
+        if self.mode == "on":
+            return found
         expected = self.rate * sum(map(len, found.values()))
         return found if expected >= (COST - 1) * len(sequences) else {}
+
+    def wanted(self, count: int, rows: int, cost: float) -> bool:
+        """Whether a step of `count` sequences is to have drafts, if there are any. The runner can compute `rows`
+        tokens, and such a step takes the time of `cost` steps without drafts."""
+        if not count or not self.fits(count, rows):
+            return False
+        if not self.pays(cost):
+            self._skipped += 1
+            if self._skipped < RETRY:
+                return False
+            self._recent, self._skipped = [_HOPE, _HOPE], 0  # measure again
+        return True
 
     def fits(self, count: int, rows: int) -> bool:
         """Whether a step has room for the drafts of `count` sequences."""
         return count * (1 + self.drafts.length) <= (rows if self.mode == "on" else min(rows, AUTO_ROWS))
 
-    @property
-    def pays(self) -> bool:
+    def pays(self, cost: float) -> bool:
         """Whether full drafts for all sequences would pay."""
-        return self.mode == "on" or self.rate * self.drafts.length >= COST - 1
+        return self.mode == "on" or self.rate * self.drafts.length >= cost - 1
 
     def note(self, drafted: int, accepted: int) -> None:
         """Count a draft: it had `drafted` tokens, and the first `accepted` of them were right."""

@@ -5,6 +5,7 @@
     products.py     matrix products in fp32
     adapters.py     layers with LoRA
     sampling.py     logits, the draw, and the state of every running sequence
+    drafts.py       speculative sampling: several tokens of a sequence in one step
 
 Tokens are packed: T rows, one per token, whatever sequence it belongs to. The key-value cache is paged: token t of a
 sequence is in slot `table[t // PAGE] * PAGE + t % PAGE`, a row of [G, D] in `keys` and `values`. Sums are in fp32.
@@ -14,11 +15,13 @@ Import this only if there is a GPU, or with Triton's interpreter, which the test
 
 from interplay.models.kernels.adapters import JoinedLayers, RankOwners, adapted
 from interplay.models.kernels.attention import PREFILL_ROWS, Tiles, decode_attention, prefill_attention
+from interplay.models.kernels.drafts import NOTHING, Lookup
 from interplay.models.kernels.launch import PAGE
 from interplay.models.kernels.layers import add_norm, rope_store, rotate_heads, silu_mul, turns
 from interplay.models.kernels.sampling import Rows, logits, sample_and_advance
 
 __all__ = [
-    "PAGE", "PREFILL_ROWS", "JoinedLayers", "RankOwners", "Rows", "Tiles", "adapted", "add_norm", "decode_attention",
+    "NOTHING", "PAGE", "PREFILL_ROWS", "JoinedLayers", "Lookup", "RankOwners", "Rows", "Tiles", "adapted", "add_norm",
+    "decode_attention",
     "logits", "prefill_attention", "rope_store", "rotate_heads", "sample_and_advance", "silu_mul", "turns",
 ]  # fmt: skip

@@ -39,6 +39,7 @@ def _pick(
     logits, V, temperatures, peaks, sums, bests, seeds, counts, limits, stops, active, produced,
     out_tokens, out_logprobs, out_stride, ids, lengths, positions, slots, seen, table, table_stride,
     CHUNKS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, STOPS: tl.constexpr, PAGE: tl.constexpr,
+    ADVANCE: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
     heat = tl.load(temperatures + b)
@@ -76,30 +77,43 @@ def _pick(
     greedy = heat == 0
     token = tl.where(greedy, best, chosen).to(tl.int64)
     logprob = tl.where(greedy, 0.0, logprob)
-    # Advance the sequence, unless it has ended already.
-    alive = tl.load(active + b) != 0
-    made = tl.load(produced + b)
-    tl.store(out_tokens + b * out_stride + made, token.to(tl.int32), mask=alive)
-    tl.store(out_logprobs + b * out_stride + made, logprob, mask=alive)
-    tl.store(produced + b, made + 1, mask=alive)
-    tl.store(counts + b, count + 1, mask=alive)
-    s = tl.arange(0, STOPS)
-    ended = tl.sum((tl.load(stops + b * STOPS + s) == token).to(tl.int32), 0) > 0
-    going = alive & (~ended) & (count + 1 < tl.load(limits + b))
-    tl.store(active + b, going.to(tl.int32))
-    length = tl.load(lengths + b)
-    tl.store(ids + b, token, mask=going)
-    tl.store(lengths + b, length + 1, mask=going)
-    tl.store(positions + b, length.to(tl.int64), mask=going)
-    page = tl.load(table + b * table_stride + length // PAGE, mask=going, other=0)
-    tl.store(slots + b, tl.where(going, page * PAGE + length % PAGE, 0).to(tl.int64))
-    tl.store(seen + b, tl.where(going, length + 1, 0))
+    if not ADVANCE:
+        tl.store(out_tokens + b, token.to(tl.int32))
+        tl.store(out_logprobs + b, logprob)
+    else:
+        # Advance the sequence, unless it has ended already.
+        alive = tl.load(active + b) != 0
+        made = tl.load(produced + b)
+        tl.store(out_tokens + b * out_stride + made, token.to(tl.int32), mask=alive)
+        tl.store(out_logprobs + b * out_stride + made, logprob, mask=alive)
+        tl.store(produced + b, made + 1, mask=alive)
+        tl.store(counts + b, count + 1, mask=alive)
+        s = tl.arange(0, STOPS)
+        ended = tl.sum((tl.load(stops + b * STOPS + s) == token).to(tl.int32), 0) > 0
+        going = alive & (~ended) & (count + 1 < tl.load(limits + b))
+        tl.store(active + b, going.to(tl.int32))
+        length = tl.load(lengths + b)
+        tl.store(ids + b, token, mask=going)
+        tl.store(lengths + b, length + 1, mask=going)
+        tl.store(positions + b, length.to(tl.int64), mask=going)
+        page = tl.load(table + b * table_stride + length // PAGE, mask=going, other=0)
+        tl.store(slots + b, tl.where(going, page * PAGE + length % PAGE, 0).to(tl.int64))
+        tl.store(seen + b, tl.where(going, length + 1, 0))
 
 
 def sample_and_advance(logits_BV: Tensor, rows: Rows, size: int) -> None:
-    """Sample a token for each of the first `size` rows and advance their state. One pass over the logits gives the
-    log-sum-exp of every chunk; then only the chosen chunk is read. As on a CPU, one uniform number per (seed, position)
-    goes through the inverse of the CDF."""
+    """Sample a token for each of the first `size` rows and advance their state."""
+    _sample(logits_BV, rows, size, rows.out_tokens, rows.out_logprobs, True)
+
+
+def sample(logits_BV: Tensor, rows: Rows, size: int, tokens_B: Tensor, logprobs_B: Tensor) -> None:
+    """Sample a token for each of the first `size` rows into `tokens_B`. The rows stay as they are."""
+    _sample(logits_BV, rows, size, tokens_B, logprobs_B, False)
+
+
+def _sample(logits_BV: Tensor, rows: Rows, size: int, out_tokens: Tensor, out_logprobs: Tensor, advance: bool) -> None:
+    """One pass over the logits gives the log-sum-exp of every chunk; then only the chosen chunk is read. As on a CPU,
+    one uniform number per (seed, position) goes through the inverse of the CDF."""
     V = logits_BV.shape[1]
     chunks = triton.cdiv(V, CHUNK)
     peaks = torch.empty((size, chunks), dtype=torch.float32, device=logits_BV.device)
@@ -108,15 +122,16 @@ def sample_and_advance(logits_BV: Tensor, rows: Rows, size: int) -> None:
     _stats[(size, chunks)](logits_BV, V, rows.temperatures, peaks, sums, bests, CHUNKS=chunks, CHUNK=CHUNK, num_warps=8)
     _pick[(size,)](
         logits_BV, V, rows.temperatures, peaks, sums, bests, rows.seeds, rows.counts, rows.limits, rows.stops,
-        rows.active, rows.produced, rows.out_tokens, rows.out_logprobs, rows.out_tokens.stride(0), rows.ids,
+        rows.active, rows.produced, out_tokens, out_logprobs, out_tokens.stride(0), rows.ids,
         rows.lengths, rows.positions, rows.slots, rows.seen, rows.table, rows.table.stride(0),
-        CHUNKS=chunks, WIDTH=power(chunks), CHUNK=CHUNK, STOPS=rows.stops.shape[1], PAGE=PAGE, num_warps=8,
+        CHUNKS=chunks, WIDTH=power(chunks), CHUNK=CHUNK, STOPS=rows.stops.shape[1], PAGE=PAGE, ADVANCE=advance,
+        num_warps=8,
     )  # fmt: skip
 
 
 class Rows:
-    """The state of every running sequence on the GPU, one row each. The host writes it when sequences join or leave,
-    and `sample_and_advance` updates it after every token."""
+    """The state of every running sequence on the GPU, one row each, or several with drafts (`drafts.py`). The host
+    writes it when sequences join or leave, and `sample_and_advance` updates it after every token."""
 
     def __init__(self, rows: int, pages: int, stops: int, chunk: int, device: torch.device) -> None:
         def new(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
