@@ -24,11 +24,20 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from interplay.engines.local.draft_texts import DEPTH, DraftTexts
 from interplay.engines.local.drafts import Drafts
 from interplay.engines.local.host_rows import STOPS, HostRows
-from interplay.engines.local.runner import NO_DRAFTS, Ahead, Cached, DraftsOf, Drawn, NewTokens, block_table, shift_of
+from interplay.engines.local.runner import (
+    NO_DRAFTS,
+    Cached,
+    DraftsOf,
+    Drawn,
+    DrawnAhead,
+    NewTokens,
+    block_table,
+    shift_of,
+)
 from interplay.engines.local.scheduler import Sequence
-from interplay.engines.local.texts import DEPTH, Texts
 from interplay.models import fused, kernels
 
 _CAPTURE = threading.Lock()  # only one engine of a process captures a graph at a time
@@ -66,7 +75,7 @@ class CudaRunner(Cached):
         self._shifts = torch.zeros(self.most_rows, dtype=torch.int64, device=self.device) if turned else None
         self._graphs: dict[tuple[int, int, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._lookup: kernels.Lookup | None = None
-        self._texts = Texts(kernels.NOTHING, 1)
+        self._texts = DraftTexts(kernels.NOTHING, 1)
         self._width = 1  # the rows that each sequence has on the GPU
         self._pool = self._new_pool()
 
@@ -201,7 +210,7 @@ class CudaRunner(Cached):
         return not any(_special(s) for s in sequences)
 
     @torch.inference_mode()
-    def look_ahead(self, sequences: Seq[Sequence], drafts: Drafts, hurry: bool = False) -> Ahead | None:
+    def look_ahead(self, sequences: Seq[Sequence], drafts: Drafts, hurry: bool = False) -> DrawnAhead | None:
         self._seat(sequences, ())
         seated, width = self._seated, 1 + drafts.length
         lookup = self._lookup_of(width)
@@ -223,14 +232,14 @@ class CudaRunner(Cached):
             (s, tokens[i, :n].tolist(), logprobs[i, :n].tolist())
             for i, (s, n) in enumerate(zip(seated, made.tolist(), strict=True))
         ]
-        return Ahead(drawn, int(drafted.sum()), int(right.sum()))
+        return DrawnAhead(drawn, int(drafted.sum()), int(right.sum()))
 
     def _lookup_of(self, width: int) -> kernels.Lookup:
         """The place on the GPU where drafts of `width - 1` tokens are looked up."""
         if self._lookup is None or self._lookup.width != width:
             steps = max(1, self.chunk // 2)  # each yields several tokens
             self._lookup = kernels.Lookup(self.most_rows // width, width, DEPTH, _TEXT, steps, self.device)
-            self._texts = Texts(kernels.NOTHING, width)
+            self._texts = DraftTexts(kernels.NOTHING, width)
             self._graphs = {name: graph for name, graph in self._graphs.items() if name[1] <= 1}
             self._width = 1
         return self._lookup

@@ -36,7 +36,7 @@ DraftsOf = Mapping[Sequence, Seq[int]]  # the tokens that some sequences may sam
 NO_DRAFTS: DraftsOf = MappingProxyType({})
 
 
-class Ahead(NamedTuple):
+class DrawnAhead(NamedTuple):
     """What sequences sampled with drafts that the runner looked up: how many tokens were drafted, and how many of them
     were right."""
 
@@ -70,7 +70,7 @@ class ModelRunner(Protocol):
         `advance` gets no drafts."""
         ...
 
-    def look_ahead(self, sequences: Seq[Sequence], drafts: Drafts, hurry: bool = False) -> Ahead | None:
+    def look_ahead(self, sequences: Seq[Sequence], drafts: Drafts, hurry: bool = False) -> DrawnAhead | None:
         """Sample at least one token for every sequence, with drafts that are looked up in the kept replies and in the
         running ones. None if there is no room for their texts."""
         ...
@@ -151,7 +151,7 @@ class Cached(ABC):
     def looks_up(self, sequences: Seq[Sequence]) -> bool:
         return False
 
-    def look_ahead(self, sequences: Seq[Sequence], drafts: Drafts, hurry: bool = False) -> Ahead | None:
+    def look_ahead(self, sequences: Seq[Sequence], drafts: Drafts, hurry: bool = False) -> DrawnAhead | None:
         return None
 
     # -- adapters -------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from interplay.engines.local.scheduler import Sequence
 DEPTH = ORDERS[0]  # the largest number of last tokens that are compared
 
 
-class Texts:
+class DraftTexts:
     """`gap` is the number that stands for no token, and `width` the largest number of tokens that are read at a place
     beyond the last text."""
 
