@@ -1,9 +1,9 @@
 """Speculative sampling on the GPU: drafts are looked up, computed and accepted there, without the host.
 
 A draft is what followed the longest earlier occurrence of a sequence's last tokens in a text that belongs to it
-(`engines/local/draft_texts.py` says which texts these are). Every sequence has `width` rows, one after the other. The first
-row holds the sequence's latest token and its state; the others get the tokens of the draft. Each row samples the token
-that follows its own. A sequence keeps these tokens up to the first one that differs from its draft.
+(`engines/local/draft_texts.py` says which texts these are). Every sequence has `width` rows, one after the other. The
+first row holds the sequence's latest token and its state; the others get the tokens of the draft. Each row samples the
+token that follows its own. A sequence keeps these tokens up to the first one that differs from its draft.
 """
 
 from __future__ import annotations
