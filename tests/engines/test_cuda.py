@@ -1,6 +1,6 @@
 """The GPU runner and its kernels under Triton's interpreter, on a CPU, give the same tokens as the plain runner.
 
-They run in a subprocess, because the interpreter must be chosen before Triton is imported."""
+They run in a subprocess, because the interpreter must be chosen before Triton is imported. And they compile."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton has 
 HERE = Path(__file__).parent
 
 
-def interpreted(script: str, *given: str) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+def last_word(script: str, *given: str, **variables: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(HERE / script), *given], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, str(HERE / script), *given],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split()[-1] == "equal"
+    return done.stdout.split()[-1]
 
 
 @pytest.mark.slow
@@ -31,9 +34,14 @@ def interpreted(script: str, *given: str) -> None:
     ["qwen2", "qwen3", "llama", "mistral", "gemma3", "gpt2"],  # four fused (the last with windows), two as they are
 )
 def test_the_gpu_runner_says_what_the_plain_runner_says(family: str) -> None:
-    interpreted("interpreted.py", family)
+    assert last_word("interpreted.py", family, TRITON_INTERPRET="1") == "equal"
 
 
 @pytest.mark.slow
 def test_drafts_that_the_gpu_looks_up_are_those_of_a_plain_search() -> None:
-    interpreted("interpreted_lookup.py")
+    assert last_word("interpreted_lookup.py", TRITON_INTERPRET="1") == "equal"
+
+
+@pytest.mark.slow
+def test_every_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
+    assert last_word("compiled.py", TRITON_CACHE_DIR=str(tmp_path)) == "compiled"
