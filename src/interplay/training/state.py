@@ -86,6 +86,9 @@ class RunState:
         self.guards = Guards(recipe.train)
         self.versions = Versions()
         self.stream: dict[str, Any] | None = None  # which tasks were issued, and which of those were not trained on
+        # The metrics of the last step, if a signal ended the round of evolution after it. A resumed run plays the round
+        # again and completes them.
+        self.unfinished: dict[str, float] | None = None
         self.records = RunFolder(self.folder, recipe)
         self.records.tokenizers({name: m.loaded.tokenizer for name, m in self.team.members.items()})
         if found:
@@ -145,6 +148,7 @@ class RunState:
             "tokens": dict(self.tokens),
             "guards": self.guards.state_dict(),
             "stream": self.stream,
+            "unfinished": self.unfinished,
             "records": self.records.offsets(),
         }
         policies = {n: self.team.members[n].save for n in self.learners}
@@ -185,7 +189,7 @@ class RunState:
         self.guards.load_state_dict(papers["guards"])
         self.tokens = Counter(papers.get("tokens", {}))
         self._restore_judges(state, papers)
-        self.stream = papers["stream"]
+        self.stream, self.unfinished = papers["stream"], papers.get("unfinished")
         if self.curriculum is not None and papers.get("curriculum") is not None:  # else the curriculum begins now
             self.curriculum.load_state_dict(papers["curriculum"])
         if self.league is not None:
