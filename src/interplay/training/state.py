@@ -69,6 +69,22 @@ class RunState:
         recipe = self.plan.recipe
         sources = {n: str(found.policy(n)) for n in self.plan.saved} if found else {}
         self.team = Team(_for_driver(recipe), sources, reserve=learner_bytes(self.plan))
+        self.learners: dict[str, Learner] = {}
+        try:
+            self._make_parts()
+        except BaseException:  # the engines, and perhaps learners, have processes that must end
+            self._end_processes()
+            raise
+        if found:
+            try:
+                self._restore(found)
+            except BaseException:  # a rank may be lost now; then the processes of other models must end too
+                RunState.close(self, 1)
+                raise
+
+    def _make_parts(self) -> None:
+        """Make everything but the team, which exists already."""
+        recipe = self.plan.recipe
         self.learners = self._make_learners()
         self.channels = self._make_channels()
         self.algorithm = self.plan.algorithm
@@ -91,12 +107,6 @@ class RunState:
         self.unfinished: dict[str, float] | None = None
         self.records = RunFolder(self.folder, recipe)
         self.records.tokenizers({name: m.loaded.tokenizer for name, m in self.team.members.items()})
-        if found:
-            try:
-                self._restore(found)
-            except BaseException:  # a rank may be lost now; then the processes of other models must end too
-                RunState.close(self, 1)
-                raise
 
     def _make_learners(self) -> dict[str, Learner]:
         if self.plan.recipe.train.shard == "fsdp":
@@ -280,10 +290,13 @@ class RunState:
 
     def close(self, exit_code: int = 0) -> None:
         """End the run. Trackers get its exit code, which is 0 if it is finished."""
+        self._end_processes()
+        self.records.close(exit_code)
+
+    def _end_processes(self) -> None:
         for learner in self.learners.values():
             learner.close()
         self.team.close()
-        self.records.close(exit_code)
 
 
 def _for_driver(recipe: Recipe) -> Recipe:

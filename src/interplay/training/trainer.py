@@ -37,7 +37,8 @@ from interplay.training.shortage import explained
 from interplay.training.state import RunState
 from interplay.training.tally import Clock, Meter, used_tokens
 from interplay.training.thread import LearnerThread
-from interplay.types import ByTurn, Occupant, Policy, Role, Snapshot
+from interplay.types import Occupant, Policy, Role, Snapshot
+from interplay.types.occupant import replaced
 
 _WAITING = 64  # threads for slow environments
 
@@ -63,6 +64,7 @@ class Trainer(RunState):
     interrupt: Interrupt = field(default_factory=Interrupt)  # of the caller, if it may start the run again
     judging: Judging | None = field(default=None, init=False)
     auditing: Auditing | None = field(default=None, init=False)
+    _closed: bool = field(default=False, init=False)
     _counted: float = field(default=0.0, init=False)  # the time up to which `seconds` counts
     _probed: dict[str, float] = field(default_factory=dict, init=False)  # the last differences of a fleet's engines
     _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
@@ -289,7 +291,7 @@ class Trainer(RunState):
             self.feed.hold(copies.values())
 
         await self.thread.do(copied)
-        seats = {role: _replaced(who, copies) for role, who in self.plan.seats.items()}
+        seats = {role: replaced(who, copies) for role, who in self.plan.seats.items()}
         work = self.observer.evaluate(self.team, self.step_index, seats)
         self._beside = self.step_index, asyncio.ensure_future(work)
         return metrics
@@ -386,14 +388,13 @@ class Trainer(RunState):
         return self.interrupt.asked
 
     def close(self, exit_code: int = 0) -> None:
-        if self.fleet is not None:
-            self.fleet.close()
-        self.thread.close()
-        super().close(exit_code)
-
-
-def _replaced(who: Occupant, copies: Mapping[Policy, Snapshot]) -> Occupant:
-    if isinstance(who, ByTurn):
-        takers = tuple(copies.get(one, one) if isinstance(one, Policy) else one for one in who.takers)
-        return ByTurn(takers, who.always)
-    return copies.get(who, who) if isinstance(who, Policy) else who
+        """End the run and its processes. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self.fleet is not None:
+                self.fleet.close()
+        finally:
+            self.thread.close()
+            super().close(exit_code)
