@@ -188,6 +188,7 @@ def test_a_trainer_is_closed_once_although_no_other_takes_its_place(
         close(self)
 
     kept: list[LocalEngine] = []  # so that no two of them have the same id
+    before = set(threading.enumerate())
     monkeypatch.setattr(LocalEngine, "__init__", engine_made)
     monkeypatch.setattr(LocalEngine, "close", engine_closed)
     monkeypatch.setattr(Learning, "learn", lose)
@@ -196,7 +197,7 @@ def test_a_trainer_is_closed_once_although_no_other_takes_its_place(
     with pytest.raises(ConfigError, match="the judges cannot be made"):
         session.run()
     assert len(opened) == 2 and sorted(closed) == sorted(opened) and codes == [1]
-    assert not any(thread.name == "interplay-learner" for thread in threading.enumerate())
+    assert not any(thread.name == "interplay-learner" for thread in set(threading.enumerate()) - before)
 
 
 def test_a_fleet_that_cannot_be_closed_leaves_nothing_else_open(tmp_path: Path, codes: list[int]) -> None:

@@ -434,6 +434,7 @@ def faked(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Graph, int], str | N
         (["EnvError: x", "SandboxError: a sandbox worker died"], None, Fault.SYSTEM),
         (["EngineLost: gone", "EngineLost: gone"], None, Fault.SYSTEM),
         (["LimitError: no answer within 5 s"] * 2, "LimitError: no answer within 5 s", Fault.SYSTEM),
+        (["EnvError: x"] * 2, "EnvError: y", Fault.SYSTEM),
         (["LimitError: no answer within 5 s"] * 2, "EngineError: out of memory", Fault.WORKFLOW),
     ],
 )
@@ -445,6 +446,30 @@ def test_a_workflow_is_blamed_for_its_own_errors_unless_the_champion_has_them_to
     evolver = faked(monkeypatch, lambda graph, n: errors[n] if graph == other else champion if n else None)
     found = asyncio.run(evolver._play([START_PLAIN, other], [0, 1]))
     assert found[1] is fault and found[0] == [1.0] * (1 if champion else 2)
+
+
+@pytest.mark.parametrize("held_up", [1, 2])
+def test_a_slow_workflow_that_holds_up_the_champion_is_blamed_and_does_not_stop_the_run(
+    monkeypatch: pytest.MonkeyPatch, held_up: int
+) -> None:
+    """Some or all episodes of the champion take too long beside it. Then each workflow is played alone."""
+    slow, other = (Design(START, {"solve": {"vote": n}}).graph for n in (3, 5))
+    together: list[bool] = []
+
+    def fails(graph: Graph, n: int) -> str | None:
+        late = graph == slow or (together[-1] and (graph == other or n < held_up))
+        return "LimitError: no answer within 5 s" if late else None
+
+    evolver = faked(monkeypatch, fails)
+    episodes = evolver._episodes
+
+    async def noted(graphs: Sequence[Graph], numbers: Sequence[int]) -> Any:
+        together.append(slow in graphs and len(graphs) > 1)
+        return await episodes(graphs, numbers)
+
+    evolver._episodes = noted
+    found = asyncio.run(evolver._play([START_PLAIN, slow, other], [0, 1]))
+    assert found == [[1.0, 1.0], Fault.WORKFLOW, [1.0, 1.0]] and together == [True, False, False, False]
 
 
 def test_a_designer_is_penalised_for_a_workflow_that_always_fails_and_not_for_a_failure_of_the_system(

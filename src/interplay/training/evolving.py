@@ -89,20 +89,28 @@ class Evolver:
         return Reward("failed", Level.AGENT, DESIGNER, ILLEGAL - max(before, 0.0))
 
     async def _play(self, graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float] | Fault]:
-        """Reward less the price of the tokens, of every episode that did not fail. All workflows are played at once. If
-        every episode of the champion failed, the fault is not in a candidate, and the run stops."""
-        recipe = self.plan.recipe
-        runner = Runner(recipe.seed, recipe.rollout, Independent(1), recipe.reward)
-        tasks = [self.plan.task(n, "validation", {"workflow": graph}) for graph in graphs for n in numbers]
-        how = Speech(recipe.eval.temperature, recipe.sampling.max_tokens)
-        played = await runner.run(tasks, self.team.seating(lambda _: self.plan.seats, how))
-        each = [played[first : first + len(numbers)] for first in range(0, len(played), len(numbers))]
-        best = each[list(graphs).index(self.evolution.champion.graph)]
+        """Reward less the price of the tokens, of every episode that did not fail. All workflows are played at once. A
+        slow one can hold up the others, so if an episode of the champion takes too long, each workflow is played again
+        alone. If every episode of the champion failed, the fault is not in a candidate, and the run stops."""
+        champion = list(graphs).index(self.evolution.champion.graph)
+        each = await self._episodes(graphs, numbers)
+        if len(graphs) > 1 and any(_kind(e) == LimitError.__name__ for e in each[champion]):
+            each = [(await self._episodes([graph], numbers))[0] for graph in graphs]
+        best = each[champion]
         if all(e.error is not None for e in best):
             raise GuardError(
                 f"every episode of the best workflow so far failed; the error of the first one: {best[0].error}"
             )
         return [[self._worth(e) for e in mine if e.error is None] or _fault(mine, best) for mine in each]
+
+    async def _episodes(self, graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[Episode]]:
+        """Play these workflows at once. Return the episodes of each."""
+        recipe = self.plan.recipe
+        runner = Runner(recipe.seed, recipe.rollout, Independent(1), recipe.reward)
+        tasks = [self.plan.task(n, "validation", {"workflow": graph}) for graph in graphs for n in numbers]
+        how = Speech(recipe.eval.temperature, recipe.sampling.max_tokens)
+        played = await runner.run(tasks, self.team.seating(lambda _: self.plan.seats, how))
+        return [played[first : first + len(numbers)] for first in range(0, len(played), len(numbers))]
 
     def _worth(self, episode: Episode) -> float:
         role = self.plan.roles[0]
