@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from rich.console import Console
 
 from interplay.cli.session import Session
 from interplay.config import parse
-from interplay.errors import EngineLost, LearnerLost
+from interplay.engines.local.engine import LocalEngine
+from interplay.errors import ConfigError, EngineLost, LearnerLost
 from interplay.rollout.resolve import resolve
 from interplay.training.learning import Learning
 from interplay.training.local import LocalLearner
@@ -161,3 +163,54 @@ def test_a_run_that_loses_a_learner_again_while_it_begins_again_goes_on_and_leav
     monkeypatch.setattr(LocalLearner, "__init__", made_learner)
     assert made(tmp_path, None, "cluster.restarts=2").run()
     assert not losses and len(opened) == 3 and opened == closed
+
+
+def test_a_trainer_is_closed_once_although_no_other_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: list[int]
+) -> None:
+    """The session closes it to begin again, and again at its end. The new trainer fails when its engines exist already:
+    they are closed too."""
+    init, close, opened, closed = LocalEngine.__init__, LocalEngine.close, list[int](), list[int]()
+
+    def lose(*given: Any) -> None:
+        raise EngineLost("the engine is gone.")
+
+    def fail(*given: Any) -> None:
+        raise ConfigError("the judges cannot be made.")
+
+    def engine_made(self: LocalEngine, *given: Any, **named: Any) -> None:
+        opened.append(id(self))
+        kept.append(self)
+        init(self, *given, **named)
+
+    def engine_closed(self: LocalEngine) -> None:
+        closed.append(id(self))
+        close(self)
+
+    kept: list[LocalEngine] = []  # so that no two of them have the same id
+    before = set(threading.enumerate())
+    monkeypatch.setattr(LocalEngine, "__init__", engine_made)
+    monkeypatch.setattr(LocalEngine, "close", engine_closed)
+    monkeypatch.setattr(Learning, "learn", lose)
+    session = made(tmp_path)
+    monkeypatch.setattr("interplay.training.state.Judges", fail)
+    with pytest.raises(ConfigError, match="the judges cannot be made"):
+        session.run()
+    assert len(opened) == 2 and sorted(closed) == sorted(opened) and codes == [1]
+    assert not any(thread.name == "interplay-learner" for thread in set(threading.enumerate()) - before)
+
+
+def test_a_fleet_that_cannot_be_closed_leaves_nothing_else_open(tmp_path: Path, codes: list[int]) -> None:
+    """If a cluster is lost, its actors cannot be ended any more."""
+
+    class LostFleet:
+        def close(self) -> None:
+            raise RuntimeError("the cluster is gone")
+
+    trainer = made(tmp_path).trainer
+    trainer.fleet = LostFleet()  # type: ignore[assignment]
+    with pytest.raises(RuntimeError, match="the cluster is gone"):
+        trainer.close(1)
+    assert codes == [1] and all(engine._closed for engine in trainer.team.pool.engines)  # type: ignore[attr-defined]
+    trainer.close(0)
+    assert codes == [1]

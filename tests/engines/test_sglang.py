@@ -173,6 +173,7 @@ class SglangWithWeights(FakeSglang):
     failure: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
     adapters: dict[str, Any] = field(default_factory=dict)  # a model that the adapter was added to, by its name
+    cache: dict[tuple[str, ...], Any] = field(default_factory=dict)  # keys and values, by adapter and tokens
 
     def __post_init__(self) -> None:
         self.model = AutoModelForCausalLM.from_pretrained(self.folder)
@@ -184,6 +185,10 @@ class SglangWithWeights(FakeSglang):
                 if self.failure == "output layer left old":
                     new.lm_head = self.model.lm_head
                 self.model = new
+                if body["flush_cache"] and self.failure != "stale prefix blocks":
+                    self.cache.clear()
+            if path == "/flush_cache":
+                self.cache.clear()
             if path == "/load_lora_adapter":
                 kept = list(self.adapters.values())[:1] if self.failure == "adapter not delivered" else []
                 self.adapters[body["lora_name"]] = kept[0] if kept else self.merged(Path(body["lora_path"]))
@@ -197,26 +202,43 @@ class SglangWithWeights(FakeSglang):
             model.get_submodule(name).weight += scale * up @ down
         return model
 
+    def prefix(self, lora: str, ids: list[int]) -> tuple[int, Any]:
+        """The longest part of these ids from their first one on that is in the cache: its length, and its keys and
+        values."""
+        wanted, best, found = (lora, *map(str, ids)), 0, None
+        for known, kept in self.cache.items():
+            same = next((i for i, (a, b) in enumerate(zip(known, wanted, strict=False)) if a != b), len(wanted)) - 1
+            if same > best:
+                best, found = same, kept
+        found = copy.deepcopy(found)
+        if found is not None:
+            found.crop(best)
+        return best, found
+
     @torch.no_grad()
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         asked, start, settings = body["input_ids"], body["logprob_start_len"], body["sampling_params"]
+        lora, last = str(body.get("lora_path")), len(asked) - 1
         dice = torch.Generator().manual_seed(settings.get("sampling_seed", 0) % 2**63)
         reply: list[list[Any]] = []
         with self.lock:
-            model = self.adapters[body["lora_path"]] if body.get("lora_path") else self.model
-            known = model(torch.tensor([asked])).logits[0].log_softmax(-1)
+            model = self.adapters[lora] if "lora_path" in body else self.model
+            first, kept = self.prefix(lora, asked[: start if start >= 0 else last])
+            seen = model(torch.tensor([asked[first:]]), past_key_values=kept, use_cache=True)
+            self.cache[lora, *map(str, asked)] = copy.deepcopy(seen.past_key_values)
+            known = seen.logits[0].log_softmax(-1)
             while len(reply) < settings["max_new_tokens"]:
-                ids = [*asked, *(token for _, token, _ in reply)]
-                logits = model(torch.tensor([ids])).logits[0, -1] / settings["temperature"]
+                logits = seen.logits[0, -1] / settings["temperature"]
                 token = int(torch.multinomial(logits.softmax(-1), 1, generator=dice))
                 reply.append([float(logits.log_softmax(-1)[token]), token, None])
                 if token in settings.get("stop_token_ids", ()):
                     break
+                seen = model(torch.tensor([[token]]), past_key_values=seen.past_key_values, use_cache=True)
         ended = reply[-1][1] in settings.get("stop_token_ids", ())
         told: dict[str, Any] = {"id": "r", "finish_reason": {"type": "stop" if ended else "length"}}
         told |= {"output_token_logprobs": reply, "input_token_logprobs": []}
         if start >= 0:
-            rest = [[float(known[i - 1, asked[i]]), asked[i], None] for i in range(start + 1, len(asked))]
+            rest = [[float(known[i - 1 - first, asked[i]]), asked[i], None] for i in range(start + 1, len(asked))]
             told["input_token_logprobs"] = [[None, asked[start], None], *rest]
         return {"text": "", "output_ids": [token for _, token, _ in reply], "meta_info": told}
 
@@ -244,6 +266,7 @@ RUN: dict[str, Any] = {
         (False, ""),
         (False, "weights not loaded"),
         (False, "output layer left old"),
+        (False, "stale prefix blocks"),
         (True, ""),
         (True, "adapter not delivered"),
         (True, "alpha applied twice"),

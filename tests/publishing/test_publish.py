@@ -102,7 +102,7 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
     assert "It was 1999. (It rained.)" in report  # the best of the last three steps
     assert "It was 1997" not in report and "It was 2000" not in report
     assert "| story | single minus untrained | +0.625 [+0.314, +0.936] |" in report
-    assert "begin with the weights of smollm2 and tiny, in settings" in report
+    assert "begin with the weights of smollm2 and tiny, and the settings" in report
     assert "The learner (smollm2) writes with a partner that is not trained (tiny)." in report
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF") and (
         tmp_path / "slides.pdf"
@@ -114,7 +114,7 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
 
 
 def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -> None:
-    """Without an oracle, a success or a most that can be had, no page mentions them; with them, every page does."""
+    """Without an oracle, a success or a highest possible score, no page mentions them; with them, every page does."""
     shutil.copytree(runs / "story", tmp_path / "runs" / "story")
     study, about = tmp_path / "runs" / "story", json.loads((runs / "story" / "study.json").read_text())
     publish(tmp_path / "runs", tmp_path / "with")
@@ -122,7 +122,7 @@ def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -
     command = """`interplay experiment studies/story.toml 'policies.learner.base="a b"' --seeds 3`"""
     assert f"{command}, then `interplay publish`." in report
     assert "Regret is the distance" in report and "oracle" not in report and "Every arm is tested alone" not in report
-    assert "The tests are unseen (with new partners: line-ups that no arm was trained with)." in report
+    assert "The tests are: unseen (with new partners: line-ups that no arm was trained with)." in report
     slides = (tmp_path / "with" / "slides.html").read_text()
     assert "what a learned judge costs" not in slides and "The audit warned in 0 of 6 runs" in slides
 
@@ -149,7 +149,7 @@ def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -
     publish(tmp_path / "runs", tmp_path / "without")
     report = (tmp_path / "without" / "report.md").read_text()
     assert "Regret is the distance" not in report and "Task success" not in report
-    assert "In every arm but the oracle the reward is" in report
+    assert "In every arm except the oracle, the reward comes from" in report
     assert "| oracle | 0.125 | no learned judge |" in report and "| single | 0.125 | 3 of 3 |" in report
     assert "| untrained | 0.375 | -0.250 |" in report
     slides = (tmp_path / "without" / "slides.html").read_text()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,9 +25,9 @@ from interplay.errors import ConfigError, GuardError
 from interplay.evaluation import field as suite_field
 from interplay.evaluation.field import Field
 from interplay.publishing import whole
-from interplay.rollout.evolve import Evolution, brief, design
+from interplay.rollout.evolve import Evolution, Fault, brief, design
 from interplay.rollout.resolve import resolve
-from interplay.training import evolving
+from interplay.training import checkpoint, evolving
 from interplay.training.evolving import Evolver
 from interplay.training.trainer import Observer, Trainer
 from interplay.types import Rewards
@@ -226,13 +228,37 @@ def test_a_workflow_that_cannot_be_played_leaves_the_round() -> None:
     """Whether it comes from a motif or from a designer. It never becomes champion, even if all others lose reward."""
     asked: list[int] = []
 
-    async def play(graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float]]:
+    async def play(graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float] | Fault]:
         asked.append(len(graphs))
-        return [[-1.0] * len(numbers) if graph == START_PLAIN else [] for graph in graphs]
+        return [[-1.0] * len(numbers) if graph == START_PLAIN else Fault.WORKFLOW for graph in graphs]
 
     evolution = Evolution(EvolveSection(candidates=3, tasks=1, looks=2), START, ROLES, 0)
     asyncio.run(evolution.round(play))
     assert asked == [4, 1] and evolution.champion.key == Design(START).key
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_a_workflow_whose_episodes_all_fail_is_played_in_two_rounds_and_not_again(fault: Fault) -> None:
+    """Whether a motif or a designer makes it. A checkpoint keeps the count, and one episode that succeeds clears it."""
+    good, bad = (Design(json.loads(proposed(prompt=prompt))).graph for prompt in ("good", "bad"))
+    played: Counter[str] = Counter()
+
+    async def play(graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float] | Fault]:
+        played.update(json.dumps(graph, sort_keys=True) for graph in graphs)
+        return [[1.0] * len(numbers) if graph in (START_PLAIN, working) else fault for graph in graphs]
+
+    section = EvolveSection(candidates=2, tasks=1, looks=1, motifs=["vote", "drop"])
+    evolution, working = Evolution(section, START, ROLES, 0), None
+    for number in range(40):
+        working = good if number == 1 else None
+        again = Evolution(section, START, ROLES, 0)
+        again.load_state_dict(json.loads(json.dumps(evolution.state_dict())))
+        evolution = again
+        asyncio.run(evolution.round(play, [good, bad] if number < 6 else [bad]))
+        evolution.champion, evolution.runner_up = Design(START), None
+    assert played.pop(Design(START).key) == 40
+    assert played.pop(Design(good).key) == 1 + 1 + 2  # in rounds 0 and 1, and in two rounds after its success
+    assert played[Design(bad).key] == 2 and len(played) > 3 and set(played.values()) == {2}
 
 
 def test_the_toy_space_is_searched_to_its_best(load_script: Any) -> None:
@@ -279,17 +305,25 @@ class Killed(Exception):
     """Ends a run as a kill does: no checkpoint is written."""
 
 
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run's metrics. Of what a clock or the operating system measured, only the names."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    measured = ("time", "seconds/", "tokens_per_second", "memory")
+    return [{k: None if k.startswith(measured) else v for k, v in row.items()} for row in rows]
+
+
 def timeless(data: dict[str, Any]) -> dict[str, Any]:
     """Leave out what a clock measured."""
     return {key: value for key, value in data.items() if key != "seconds"}
 
 
 @pytest.mark.slow
-def test_promise_9_a_run_killed_inside_a_round_resumes_bit_identical(
+def test_promise_9_a_run_ended_inside_a_round_resumes_bit_identical(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights, workflows, their results and the designer's proposals. In every round of both runs, playing candidates
-    leaves the weights of all policies as they are."""
+    """Weights, workflows, their results, the designer's proposals and the metrics. One run is killed. Another gets a
+    SIGTERM twice in one round and once in the last one, and ends at once with a checkpoint each time. In every round,
+    playing candidates leaves the weights of all policies as they are."""
     small = ["train.steps=3", "evolve.every=1", "rollout.tasks=2", "algorithm.group=2", "evolve.candidates=2"]
     small += ["evolve.tasks=2", "evolve.looks=2", "evolve.designs=2", "device=cpu", "sampling.max_tokens=4"]
     small += ["checkpoint.share=1.0", "evolve.price=0.0"]
@@ -299,7 +333,9 @@ def test_promise_9_a_run_killed_inside_a_round_resumes_bit_identical(
         models = {name: member.loaded.model for name, member in trainer.team.members.items()}
         return {f"{name}/{key}": v.clone() for name, m in models.items() for key, v in m.state_dict().items()}
 
-    def run(folder: Path, killed_at: int | None) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    def run(
+        folder: Path, killed_at: int | None, ended_at: int | None = None
+    ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         nonlocal looks
         looks = 0
         trainer = Trainer(resolve(load(RECIPE, small)), folder)
@@ -311,6 +347,9 @@ def test_promise_9_a_run_killed_inside_a_round_resumes_bit_identical(
             assert all(torch.equal(v, before[name]) for name, v in weights(trainer).items())
             if looks == killed_at:
                 raise Killed
+            if looks == ended_at:
+                signal.raise_signal(signal.SIGTERM)
+                await asyncio.sleep(1000)
             return found
 
         monkeypatch.setattr(Evolver, "_play", frozen)
@@ -330,6 +369,15 @@ def test_promise_9_a_run_killed_inside_a_round_resumes_bit_identical(
     assert looks == 4  # the rounds after steps 2 and 3
     assert state == whole_state
     assert all(torch.equal(v, whole_weights[name]) for name, v in found.items())
+    for ended_at, step in ((4, 2), (2, 2), (4, 3)):
+        run(tmp_path / "signal", None, ended_at)
+        newest = checkpoint.latest(tmp_path / "signal" / "checkpoints")
+        assert looks == ended_at and newest is not None and newest.step == step
+        assert len(metrics(tmp_path / "signal")) == step - 1  # the row is written when the round is complete
+    found, state = run(tmp_path / "signal", None)
+    assert looks == 2 and state == whole_state
+    assert all(torch.equal(v, whole_weights[name]) for name, v in found.items())
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "cut") == metrics(tmp_path / "signal")
 
 
 def test_the_tokens_of_a_workflow_have_a_price() -> None:
@@ -343,26 +391,127 @@ def test_the_tokens_of_a_workflow_have_a_price() -> None:
 def test_a_run_stops_if_the_champion_cannot_be_played_and_not_for_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Design(START, {"solve": {"vote": 3}}).graph
 
+    def fails(task: Graph, _: int) -> str | None:
+        return "EnvError: broken" if task == bad else None
+
+    evolver = faked(monkeypatch, fails)
+    bad = other
+    assert asyncio.run(evolver._play([other, START_PLAIN], [0, 1])) == [Fault.WORKFLOW, [1.0, 1.0]]
+    bad = START_PLAIN
+    with pytest.raises(GuardError, match=r"every episode of the best workflow so far failed; .*: EnvError: broken"):
+        asyncio.run(evolver._play([other, START_PLAIN], [0, 1]))
+
+
+def faked(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Graph, int], str | None]) -> Any:
+    """An evolver whose episodes are not played. `fails` gives the error of an episode from its workflow and number."""
+
     class Played:
         def __init__(self, *_: Any) -> None: ...
 
-        async def run(self, tasks: Sequence[Graph], _: Any) -> list[Any]:
+        async def run(self, tasks: Sequence[tuple[int, Graph]], _: Any) -> list[Any]:
             earned = Rewards.team("correct", 1.0)
-            return [SimpleNamespace(error="broken" if t == bad else None, rewards=earned, turns=[]) for t in tasks]
+            return [SimpleNamespace(error=fails(graph, n), rewards=earned, turns=[]) for n, graph in tasks]
 
     monkeypatch.setattr(evolving, "Runner", Played)
     recipe: Any = SimpleNamespace(
         seed=0, rollout=None, reward=RewardSection(), eval=SimpleNamespace(temperature=1.0), sampling=SamplingSection()
     )
-    plan: Any = SimpleNamespace(roles=ROLES, recipe=recipe, task=lambda _n, _split, data: data["workflow"], seats={})
     evolver: Any = Evolver.__new__(Evolver)
-    evolver.plan, evolver.team = plan, SimpleNamespace(seating=lambda *_: None)
-    evolver.evolution = Evolution(EvolveSection(price=0.1), START, ROLES, 0)
-    bad = other
-    assert asyncio.run(evolver._play([other, START_PLAIN], [0, 1])) == [[], [1.0, 1.0]]
-    bad = START_PLAIN
-    with pytest.raises(GuardError, match=r"every episode of the best workflow so far failed; .*: broken"):
-        asyncio.run(evolver._play([other, START_PLAIN], [0, 1]))
+    evolver.plan = SimpleNamespace(
+        roles=ROLES, recipe=recipe, task=lambda n, _split, data: (n, data["workflow"]), seats={}
+    )
+    evolver.team = SimpleNamespace(seating=lambda *_: None)
+    section = EvolveSection(price=0.1, candidates=1, tasks=2, looks=1, motifs=[], designer="designer")
+    evolver.evolution = Evolution(section, START, ROLES, 0)
+    return evolver
+
+
+@pytest.mark.parametrize(
+    ("errors", "champion", "fault"),
+    [
+        (["EnvError: the program crashed before it asked anything"] * 2, None, Fault.WORKFLOW),
+        (["LimitError: no answer within 5 s", "ModelError: no system messages"], None, Fault.WORKFLOW),
+        (["EnvError: x", "SandboxError: a sandbox worker died"], None, Fault.SYSTEM),
+        (["EngineLost: gone", "EngineLost: gone"], None, Fault.SYSTEM),
+        (["LimitError: no answer within 5 s"] * 2, "LimitError: no answer within 5 s", Fault.SYSTEM),
+        (["EnvError: x"] * 2, "EnvError: y", Fault.SYSTEM),
+        (["LimitError: no answer within 5 s"] * 2, "EngineError: out of memory", Fault.WORKFLOW),
+    ],
+)
+def test_a_workflow_is_blamed_for_its_own_errors_unless_the_champion_has_them_too(
+    monkeypatch: pytest.MonkeyPatch, errors: list[str], champion: str | None, fault: Fault
+) -> None:
+    """`champion` is the error of one of the champion's two episodes."""
+    other = Design(START, {"solve": {"vote": 3}}).graph
+    evolver = faked(monkeypatch, lambda graph, n: errors[n] if graph == other else champion if n else None)
+    found = asyncio.run(evolver._play([START_PLAIN, other], [0, 1]))
+    assert found[1] is fault and found[0] == [1.0] * (1 if champion else 2)
+
+
+@pytest.mark.parametrize("held_up", [1, 2])
+def test_a_slow_workflow_that_holds_up_the_champion_is_blamed_and_does_not_stop_the_run(
+    monkeypatch: pytest.MonkeyPatch, held_up: int
+) -> None:
+    """Some or all episodes of the champion take too long beside it. Then each workflow is played alone."""
+    slow, other = (Design(START, {"solve": {"vote": n}}).graph for n in (3, 5))
+    together: list[bool] = []
+
+    def fails(graph: Graph, n: int) -> str | None:
+        late = graph == slow or (together[-1] and (graph == other or n < held_up))
+        return "LimitError: no answer within 5 s" if late else None
+
+    evolver = faked(monkeypatch, fails)
+    episodes = evolver._episodes
+
+    async def noted(graphs: Sequence[Graph], numbers: Sequence[int]) -> Any:
+        together.append(slow in graphs and len(graphs) > 1)
+        return await episodes(graphs, numbers)
+
+    evolver._episodes = noted
+    found = asyncio.run(evolver._play([START_PLAIN, slow, other], [0, 1]))
+    assert found == [[1.0, 1.0], Fault.WORKFLOW, [1.0, 1.0]] and together == [True, False, False, False]
+
+
+def test_a_designer_is_penalised_for_a_workflow_that_always_fails_and_not_for_a_failure_of_the_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The penalty is there from the first round on, also when the workflow is not played any more."""
+    graphs = {name: json.loads(proposed(prompt=name)) for name in ("good", "crash", "lost")}
+    errors = {"crash": "EnvError: the program crashed", "lost": "EngineLost: the engine is gone"}
+    evolver = faked(monkeypatch, lambda graph, _: errors.get(next(iter(graph["nodes"].values()))["prompt"]))
+
+    async def proposals() -> list[Any]:
+        made = [*graphs.values(), None]
+        return [(SimpleNamespace(turns=[SimpleNamespace()], rewards=None), graph) for graph in made]
+
+    evolver._proposals = proposals
+    monkeypatch.setattr(evolving.episode_json, "to_json", lambda episode: episode.rewards)
+    for before in (0.0, 1.0, 1.0):
+        asyncio.run(evolver.round())
+        found = [(r.name, r.value) for rewards in evolver.evolution.pending for r in rewards]
+        assert found == [("design", 1.0 - before), ("failed", -0.1 - before), ("illegal", -0.1)]
+    assert evolver._reward(graphs["crash"], -5.0).value == -0.1  # it never earns anything
+
+
+def test_a_round_that_is_cancelled_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    evolver = faked(monkeypatch, lambda *_: None)
+    play = evolver._play
+
+    async def proposals() -> list[Any]:
+        return []
+
+    async def cancelled(graphs: Sequence[Graph], numbers: Sequence[int]) -> Any:
+        if len(numbers) > 2:  # the second look
+            raise asyncio.CancelledError
+        return await play(graphs, numbers)
+
+    evolver._proposals, evolver._play = proposals, cancelled
+    asyncio.run(evolver.round())
+    before = json.dumps(evolver.evolution.state_dict())
+    evolver.evolution.section = EvolveSection(tasks=2, looks=2)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(evolver.round())
+    assert json.dumps(evolver.evolution.state_dict()) == before
 
 
 @pytest.mark.slow

@@ -59,7 +59,8 @@ def test_the_first_episodes_of_a_step_are_kept_or_as_many_at_even_distances(
 ) -> None:
     """Tasks come in order, so the first episodes are those of a few tasks; evenly spaced ones are of all tasks."""
     run = folder(tmp_path, keep=keep, episodes_per_step=wanted)
-    run.step(1, played(episodes), {}, Credit())
+    run.played(1, played(episodes), Credit())
+    run.measured(1, {})
     run.close()
     assert [r.episode.replica for r in records.read(run.episodes)] == kept
     (results,) = (tmp_path / "logs").glob("game_results_*.log")
@@ -69,14 +70,17 @@ def test_the_first_episodes_of_a_step_are_kept_or_as_many_at_even_distances(
 def test_a_rewound_run_has_no_trace_of_what_came_after(tmp_path: Path) -> None:
     """Metrics, records and index: what is written again is counted once, and found at its place."""
     run = folder(tmp_path)
-    run.step(1, played(2), {"reward": 1.0}, Credit())
+    run.played(1, played(2), Credit())
+    run.measured(1, {"reward": 1.0})
     before = run.offsets()
     files = {path.name: path.read_bytes() for path in (run.metrics, run.episodes, tmp_path / records.INDEX)}
     assert before == {name: len(data) for name, data in files.items()} | {"stream.jsonl": 0} and all(files.values())
-    run.step(2, played(3, "a first try"), {"reward": 2.0}, Credit())
+    run.played(2, played(3, "a first try"), Credit())
+    run.measured(2, {"reward": 2.0})
     run.rewind(before)
     assert {path.name: path.read_bytes() for path in (run.metrics, run.episodes, tmp_path / records.INDEX)} == files
-    run.step(2, played(1, "again"), {"reward": 3.0}, Credit())
+    run.played(2, played(1, "again"), Credit())
+    run.measured(2, {"reward": 3.0})
     run.close()
     entries = records.index(run.episodes)
     assert [(e.step, e.id) for e in entries] == [(1, "e0"), (1, "e1"), (2, "e0")]
@@ -87,11 +91,13 @@ def test_a_rewound_run_has_no_trace_of_what_came_after(tmp_path: Path) -> None:
 
 def test_a_file_that_lost_lines_is_not_padded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = folder(tmp_path)
-    run.step(1, played(1), {"reward": 1.0}, Credit())
+    run.played(1, played(1), Credit())
+    run.measured(1, {"reward": 1.0})
     noted = run.offsets()
     run.metrics.write_bytes(b"")
     run.rewind(noted)
-    run.step(2, played(1), {"reward": 2.0}, Credit())
+    run.played(2, played(1), Credit())
+    run.measured(2, {"reward": 2.0})
     run.close()
     assert b"\0" not in run.metrics.read_bytes()
     assert [json.loads(line)["reward"] for line in run.metrics.read_text().splitlines()] == [2.0]
@@ -102,7 +108,8 @@ def test_a_run_that_wrote_nothing_is_rewound_to_nothing(tmp_path: Path) -> None:
     run = folder(tmp_path)
     before = run.offsets()
     assert set(before.values()) == {0}
-    run.step(1, played(1), {}, Credit())
+    run.played(1, played(1), Credit())
+    run.measured(1, {})
     run.rewind(before)
     run.close()
     assert records.index(run.episodes) == [] and list(records.read(run.episodes)) == []

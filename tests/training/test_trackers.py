@@ -15,7 +15,6 @@ from interplay.config import parse
 from interplay.errors import ConfigError
 from interplay.training import trackers
 from interplay.training.run_folder import RunFolder
-from interplay.types import Credit
 
 RECIPE: dict[str, Any] = {
     "name": "tracked",
@@ -63,7 +62,7 @@ def test_weights_and_biases_gets_the_metrics_under_the_same_names(
     monkeypatch.setattr(trackers, "find_spec", lambda name: object())
     for step in (1, 2):  # the second folder is the same run, resumed
         made = folder(tmp_path / "run", wandb="offline", wandb_project="games")
-        made.step(step, [], METRICS, Credit())
+        made.measured(step, METRICS)
         made.close(2 - step)  # the first one failed
     assert fake.logged == [(METRICS, 1), (METRICS, 2)] and fake.finished == [1, 0]
     first, second = fake.settings
@@ -90,7 +89,7 @@ def test_the_file_of_an_offline_run_has_what_metrics_jsonl_has(tmp_path: Path) -
     pytest.importorskip("wandb", reason="Weights & Biases is not installed: pip install 'interplay[wandb]'")
     for step in (1, 2):
         made = folder(tmp_path / "run", wandb="offline")
-        made.step(step, [], {**METRICS, "reward": step / 3}, Credit())
+        made.measured(step, {**METRICS, "reward": step / 3})
         made.close()
     files = (tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb")
     sent = sorted((row for file in files for row in histories(file.read_bytes())), key=lambda row: row["_step"])
@@ -128,7 +127,7 @@ def test_tensorboard_has_the_same_names(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     made = folder(tmp_path / "run", tensorboard="on")
-    made.step(7, [], METRICS, Credit())
+    made.measured(7, METRICS)
     made.close()
     board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert {name: board.Scalars(name)[0].value for name in board.Tags()["scalars"]} == METRICS

@@ -51,10 +51,10 @@ class Briefs:
         pages = self.pages
         return [
             Paragraph(
-                "A model that learns from preferences usually learns alone: a prompt, an answer, a judgement. People "
-                "rarely work like that. We compared a learner that is trained alone with learners that are trained "
-                "with others. A judge that was itself learned from noisy comparisons rewarded them. Then we tested "
-                "what they could do with partners that they had never met."
+                "A model that learns from preferences usually learns alone: it gets a prompt, it answers, and its "
+                "answer is judged. People rarely work like that. We compared a learner that is trained alone with "
+                "learners that are trained with other agents. A judge rewarded them, which itself was trained on noisy "
+                "comparisons. Then we tested the learners with partners that they had never met."
             ),
             Heading("How we set it up"),
             Paragraph(
@@ -74,7 +74,7 @@ class Briefs:
             *pages.overview.measures(),
             Heading("When partners change"),
             *pages.overview.steadiness(),
-            Heading("When the judge is pleased and the work is not"),
+            Heading("When the judge's reward rises and gold falls"),
             Paragraph(
                 "A learned judge only approximates gold. If a policy is optimised against it for long, the judge's "
                 "reward can go on rising while gold falls. The audit that runs beside training warns when that happens."
@@ -107,16 +107,21 @@ class Briefs:
             [Heading(POST, 1), Paragraph("The research question, the method, the results, and what they mean.")],
             [
                 Heading("Research question"),
-                Paragraph("Does RLHF gain from other agents that take part, and what does it cost when they change?"),
+                Paragraph(
+                    "Does a learner become better if other agents take part in RLHF, and is training harder if these "
+                    "agents change?"
+                ),
                 pages.arms(),
             ],
             [Heading("Settings"), pages.overview.settings()],
             [Heading("Method"), Bullets((
-                f"The reward of every arm{pages.except_oracle} is a preference model, learned from noisy comparisons.",
+                f"The reward of every arm{pages.except_oracle} comes from a preference model that was trained on noisy "
+                "comparisons.",
                 "Gold is the exact score of the setting. It is recorded in training and used in the tests.",
-                "All arms of a study have the same budget of tokens sampled by the learner.",
+                "All arms of a study have the same budget: the number of tokens that the learner samples.",
                 f"Tests: {pages.tested()}.",
-                "Paired seeds; contrasts fixed before the runs; Holm's correction over all studies.",
+                "The contrasts were fixed before the runs. They compare two arms seed by seed, with Holm's correction "
+                "over all studies.",
             )), pages.method(first)],
             *_told("Results: gold with new partners", pages.overview.gold()),
             [Heading("Results: contrasts"), *self._contrasts()],

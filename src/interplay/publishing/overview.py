@@ -71,8 +71,8 @@ class Overview:
 
         out: list[PageBlock] = [
             Paragraph(
-                "Gold in the last test of each study (new partners): the mean over seeds with its interval. The row "
-                f"{UNTRAINED} is the learner before training."
+                "This table shows gold in the last test of each study, which has new partners: the mean over seeds, "
+                f"and its interval. The row {UNTRAINED} is the learner before training."
             )
         ]
         for group in self.alike():
@@ -95,9 +95,10 @@ class Overview:
         if not all("win" in r.data["tests"][_one_test(s)]["mean"] for s in self.studies for r in s.runs):
             return []
         told = (
-            "Win / preference / success / regret with new partners, means over seeds: how often the trained learner is "
-            "worth more than the untrained one on the same task (ties count half), how likely a rater prefers it, how "
-            "often the task is done, and the distance to the most that can be had (where that is known)."
+            "Each cell has four means over seeds, from the test with new partners: win / preference / success / "
+            "regret. Win is how often the trained learner has more gold than the untrained one on the same task (ties "
+            "count half). Preference is how likely a rater prefers the trained one. Success is how often the task is "
+            "done. Regret is the distance to the highest possible score, where that is known."
         )
         return [Paragraph(told), *(self._table(group, cell, group[0].arms) for group in self.alike())]
 
@@ -112,11 +113,12 @@ class Overview:
             return f"{drift} / {self.facts.say(stdev(last), '.3f', *sources) if len(last) > 1 else '-'}"
 
         told = (
-            "Drift / spread. Drift is how far the level of the partners' payoffs moved during training beyond its "
-            "noise; spread is the standard deviation over seeds of gold with new partners. "
+            "Each cell has two numbers: drift / spread. Drift is how far the level of the partners' payoffs moved "
+            "during training, beyond its noise. Each seed has a gold score with new partners; spread is the standard "
+            "deviation of these scores."
         )
         tables = [self._table(group, cell, group[0].arms) for group in self.alike()]
-        return [Paragraph(told + self._switches()), *tables]
+        return [Paragraph(" ".join(filter(None, (told, self._switches())))), *tables]
 
     def _switches(self) -> str:
         """A sentence that says after how many switches of partners the learner's gold came back to its level."""
@@ -126,10 +128,14 @@ class Overview:
                 if steps := s.recoveries(arm):
                     sources = [r.path.parent / "metrics.jsonl" for r in s.runs if r.arm == arm]
                     back = self.facts.say(sum(n is not None for n in steps), "d", *sources)
-                    found.append(f"{back} of {self.facts.say(len(steps), 'd', *sources)} in {s.name} ({arm})")
+                    every = self.facts.say(len(steps), "d", *sources)
+                    found.append(f"{back} of {every} switches in {s.name} ({arm})")
         if not found:
             return ""
-        return "The learner's gold came back to its level before a switch of partners after " + ", ".join(found) + "."
+        return (
+            "When partners were switched, the learner's gold came back to its level before the switch after "
+            f"{', '.join(found)}."
+        )
 
     def exploratory(self) -> list[PageBlock]:
         """Differences that were not fixed before the runs: what training brings, and what a learned judge costs."""
@@ -153,10 +159,10 @@ class Overview:
         if not rows:
             return []
         told = (
-            "These differences were not among the contrasts, and their intervals are not corrected. They show what "
-            "training with a learned judge gains over no training"
+            "These differences were not among the contrasts, and their intervals are not corrected. They show how much "
+            "better a learner is after training with a learned judge than before training"
         )
-        told += ", and what gold as the reward gains over the learned judge." if self.has_oracle else "."
+        told += ", and how much better it is with gold as its reward than with that judge." if self.has_oracle else "."
         return [
             Paragraph(told),
             TableBlock(("study", "difference of gold with new partners", "mean and interval"), tuple(rows)),
@@ -177,16 +183,20 @@ class Overview:
             listed = ", ".join(f"{a} {self.facts.say(round(n), ',', s.folder)}" for a, n in known.items())
             out.append(
                 Paragraph(
-                    f"In {s.name} the judges learned from different numbers of comparisons (means over seeds: "
-                    f"{listed}), because a rater compares only replies to the same prompt, and partners that draw "
-                    "their moves make prompts differ. Contrasts between these arms measure this too."
+                    f"In {s.name}, the judges of the arms learned from different numbers of comparisons (means over "
+                    f"seeds: {listed}). The reason is that a rater compares only replies to the same prompt, and with "
+                    "partners that choose their moves at random, fewer prompts are the same. A contrast between these "
+                    "arms also measures the effect of the number of comparisons."
                 )
             )
         return out
 
     def audits(self) -> list[PageBlock]:
         """In how many runs of every arm the audit saw gold fall while the judge's reward rose."""
-        told = "In how many runs the audit warned: gold fell below its best value while the judge's reward rose."
+        told = (
+            "This table shows in how many runs the audit warned: gold fell below its best value while the judge's "
+            "reward rose."
+        )
         return [Paragraph(told), *(self._table(group, self.warned, group[0].arms) for group in self.alike())]
 
     def warned(self, s: Results, arm: str) -> str:

@@ -19,12 +19,12 @@ from interplay.publishing.tables import StudyTables
 REPORT = "Single-agent and multi-agent RLHF with learned judges"
 ARMS = {
     "single": "the learner alone in a fixed situation",
-    "single-replayed": "with logged turns of the same partners, which do not react",
-    "multi-fixed": "with one partner that reacts",
+    "single-replayed": "with recorded turns of the same partners, which do not react to the learner",
+    "multi-fixed": "with one partner that reacts to the learner",
     "multi-shifting": "with partners that change by a schedule",
     "context-learns": "with a partner that learns too",
     "judge-learns": "with a judge that goes on learning",
-    "oracle": "rewarded by gold itself; a reference, not a method",
+    "oracle": "with gold itself as the reward; this is a reference and not a method",
 }
 TESTS = {
     "alone": "without partners",
@@ -32,17 +32,17 @@ TESTS = {
     "unseen": "with new partners: line-ups that no arm was trained with",
 }
 CONTRASTS_SHOW = (
-    "The differences of the contrasts: means and 95% intervals over paired seeds. The mark of a difference is filled "
-    "if it is significant after correction."
+    "The contrasts: each mark is a mean difference over paired seeds, with its 95% interval. A mark is filled if the "
+    "difference is significant after correction."
 )
-TESTS_SHOW = "Points are seeds, diamonds are means, and lines are 95% intervals."
-CURVES_SHOW = "Lines are means over seeds, and bands reach from the lowest to the highest seed."
+TESTS_SHOW = "A point is one seed, a diamond is a mean, and a line is a 95% interval."
+CURVES_SHOW = "A line is the mean over seeds, and its band reaches from the lowest to the highest seed."
 _ASKED = {
     ("multi-fixed", "single"): "does a partner help",
     ("multi-fixed", "single-replayed"): "does it matter that the partner reacts",
-    ("multi-shifting", "multi-fixed"): "that partners change",
-    ("context-learns", "multi-fixed"): "that the partner learns",
-    ("judge-learns", "multi-fixed"): "that the judge goes on learning",
+    ("multi-shifting", "multi-fixed"): "does it matter that partners change",
+    ("context-learns", "multi-fixed"): "does it matter that the partner learns",
+    ("judge-learns", "multi-fixed"): "does it matter that the judge goes on learning",
 }
 
 
@@ -82,8 +82,8 @@ class Pages:
             rows.append((arm, spread, self.overview.warned(s, arm)))
         last_test = list(s.about["tests"])[-1]
         told = (
-            f"The spread is the standard deviation over seeds of gold in test {last_test}. The audit warns in a run "
-            "when gold falls below its best value while the judge's reward rises."
+            f"Each seed of an arm has a gold score in test {last_test}. The spread is the standard deviation of these "
+            "scores. The audit warns in a run when gold falls below its best value while the judge's reward rises."
         )
         return [Paragraph(told), TableBlock(("arm", "spread over seeds", "runs with a warning"), tuple(rows))]
 
@@ -101,9 +101,9 @@ class Pages:
             )
             rows.append((arm, learner, everybody, say(round(judged), ",", *logs), steps, labels))
         told = (
-            "What training cost, means over seeds. Tokens are those that were sampled; a judge that is a reward model "
-            "samples none. A step is one update of the learner's weights or more, on one batch of episodes. Labels are "
-            "the comparisons that the judge learned from."
+            "This table shows what training cost (means over seeds). Tokens are sampled tokens; a judge that is a "
+            "reward model samples none. A step trains the learner on one batch of episodes, with one or more updates "
+            "of its weights. Labels are the comparisons that the judge learned from."
         )
         header = ("arm", "learner's tokens", "tokens of all policies", "tokens of judges", "steps", "labels")
         return [Paragraph(told), TableBlock(header, tuple(rows))]
@@ -119,7 +119,7 @@ class Pages:
         used = dict.fromkeys((c.first, c.second) for c in self.contrasts)
         asked = "; ".join(f"{_ASKED[pair]} ({pair[0]} minus {pair[1]})" for pair in used if pair in _ASKED)
         table = TableBlock(("study", "contrast", "measure", "difference", "seeds", "p after Holm"), tuple(rows))
-        return [Paragraph(f"The contrasts ask: {asked}."), table] if asked else [table]
+        return [Paragraph(f"The contrasts ask these questions: {asked}."), table] if asked else [table]
 
     def sentences(self) -> list[str]:
         return [f"In {c.study}, {c.sentence}." for c in self.contrasts if c.corrected < 0.05]
@@ -132,7 +132,8 @@ class Pages:
         if not sure:
             total = self.facts.say(len(self.contrasts), "d", "the contrasts of the studies")
             return (
-                f"None of the {total} contrasts that were written down before the runs is significant after correction."
+                f"Before the runs, {total} differences between two arms (contrasts) were written down. None of them is "
+                "significant after correction."
             )
         total = self.facts.say(len(self.contrasts), "d", "the contrasts of the studies")
         count = self.facts.say(len(sure), "d", "the contrasts of the studies")
@@ -140,7 +141,10 @@ class Pages:
         for c in sure:
             by_study.setdefault(c.study, []).append(f"{c.first} {c.verdict} {c.second}")
         listed = "; ".join(f"in {study}, {', '.join(found)}" for study, found in by_study.items())
-        return f"Of {total} contrasts, {count} remain after Holm's correction: {listed}."
+        return (
+            f"Before the runs, {total} differences between two arms (contrasts) were written down. After Holm's "
+            f"correction, {count} of them are significant: {listed}."
+        )
 
     def arms(self) -> Bullets:
         seen = dict.fromkeys(arm for s in self.studies for arm in s.arms)
@@ -157,19 +161,20 @@ class Pages:
         games = self.facts.say(s.about["games"], "d", s.folder / "study.json")
         best, bound = s.about["best"], ""
         if best == "task":
-            bound = " The most that can be had is computed for each task; regret is the distance to it."
+            bound = " The highest possible score is computed for each task, and regret is the distance to it."
         elif best is not None:
             most = self.facts.say(best, ".1f", s.folder / "study.json")
-            bound = f" The most that can be had is {most}; regret is the distance to it."
+            bound = f" The highest possible score is {most}, and regret is the distance to it."
         return Paragraph(
-            f"Study `{s.name}`: {seeds} paired seeds; every arm is tested on {games} tasks of the test split with each "
-            f"line-up of partners, by the gold score of the environment.{bound}"
+            f"In study `{s.name}`, every arm was trained with the same {seeds} seeds. Every arm is tested on {games} "
+            "tasks of the test split with each line-up of partners. The score is the gold score of the environment."
+            f"{bound}"
         )
 
     def judge_and_gold(self, s: Results) -> Figure:
         return Figure(
             self.plots.proxies(s),
-            f"{s.name}: gold and the judge's reward in training, each on its own scale. Means over seeds.",
+            f"{s.name}: gold and the judge's reward in training, each on its own scale (means over seeds).",
         )
 
     # -- pages ----------------------------------------------------------------------------------------------------
@@ -178,9 +183,10 @@ class Pages:
         return [
             Heading("Question"),
             Paragraph(
-                "Does a language model that is trained by preferences learn something better when other agents take "
-                "part in its situations, and what does it cost when they change? A learner answers, a judge that was "
-                "itself learned from noisy comparisons says what it prefers, and context agents make the situation."
+                "A language model can be trained on preferences alone or together with other agents. Does it learn "
+                "better with other agents, and is training harder if these agents change? In every episode, the other "
+                "agents (context agents) create a situation, the learner answers, and a judge says which answer it "
+                "prefers. The judge itself was trained on noisy comparisons."
             ),
             Paragraph(self.answer()),
         ]
@@ -190,25 +196,30 @@ class Pages:
         out: list[PageBlock] = [
             Heading("Method"),
             Paragraph(
-                f"In every arm{self.except_oracle} the reward is a preference model, trained by a Bradley-Terry loss "
-                "on a limited number of comparisons. A simulated rater makes the comparisons: it prefers the reply "
-                "with the higher gold score, and errs at random. The learner's reward never contains gold itself"
-                f"{self.except_oracle}. Gold is recorded beside the judge's reward in training, and it is the score "
-                "of the tests, which are opened once. Arms of a study have the same budget of tokens sampled by the "
-                "learner. Contrasts were written down before the runs, are paired by seed, and are corrected by "
-                "Holm's method over all studies; the seed is the unit. A contrast is significant if its corrected "
-                "p-value is under 0.05. Intervals are 95% intervals over seeds by Student's distribution; with few "
-                "seeds they are wide, and can reach beyond the range of a measure."
+                f"In every arm{self.except_oracle}, the reward comes from a preference model. It was trained with a "
+                "Bradley-Terry loss on a limited number of comparisons. A simulated rater makes the comparisons: it "
+                "prefers the reply with the higher gold score, and sometimes errs at random. The learner's reward "
+                f"never contains gold itself{self.except_oracle_arm}. In training, gold is only recorded beside the "
+                "judge's reward. In the tests, gold is the score, and every run is tested once. All arms of a study "
+                "have the same budget: the number of tokens that the learner samples. The contrasts were written down "
+                "before the runs. They compare two arms seed by seed, and Holm's method corrects them for the number "
+                "of contrasts in all studies. A contrast is significant if its corrected p-value is under 0.05. "
+                "Intervals are 95% intervals over seeds, by Student's distribution. With few seeds they are wide, and "
+                "can reach beyond the possible values of a measure."
             ),
         ]
-        out.append(Paragraph(f"The tests are {self.tested()}."))
+        out.append(Paragraph(f"The tests are: {self.tested()}."))
         settings = self.overview.settings()
         return [*out, settings] if settings.rows else out
 
     @property
     def except_oracle(self) -> str:
         """The words that exclude the arm with gold as its reward, if there is one."""
-        return " but the oracle" if self.overview.has_oracle else ""
+        return " except the oracle" if self.overview.has_oracle else ""
+
+    @property
+    def except_oracle_arm(self) -> str:
+        return " (except in the oracle arm)" if self.overview.has_oracle else ""
 
     def report(self) -> list[PageBlock]:
         """All blocks of the report."""
@@ -227,7 +238,8 @@ class Pages:
                 Figure(self.plots.tests(s), f"{s.name}: gold of every arm in every test. {TESTS_SHOW}"),
                 Figure(self.plots.curves(s), f"{s.name}: gold in training. {CURVES_SHOW}"),
                 Figure(
-                    self.plots.curves(s, "all"), f"{s.name}: the same against the tokens of all policies and judges."
+                    self.plots.curves(s, "all"),
+                    f"{s.name}: gold in training again, against the tokens of all policies and judges.",
                 ),
                 self.judge_and_gold(s),
                 *self.spread(s),
@@ -249,10 +261,10 @@ class Pages:
         return [
             Heading("Limits"),
             Paragraph(
-                f"{self._models()} in settings small enough that gold is exact. This shows how the method behaves, not "
-                "how large models do. Budgets are small, so that an arm that learns slowly looks like one that does "
-                "not learn. A contrast that is not significant does not show that two arms are equal: its interval "
-                "shows which differences remain possible."
+                f"{self._models()} and the settings are so small that gold is exact. The results show how the method "
+                "behaves, and not how large models behave. Budgets are small, so an arm that learns slowly can look "
+                "like one that does not learn. A contrast that is not significant does not show that two arms are "
+                "equal: its interval shows which differences remain possible."
             ),
             Heading("How to repeat it"),
             Paragraph(self._commands()),

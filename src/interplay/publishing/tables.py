@@ -43,7 +43,8 @@ class StudyTables:
             before = [fmean(r.data["tests"][t]["lineups"][i]["start"] for r in s.runs) for t, i in columns]
             rows.insert(0, ("untrained", *(self.facts.say(value, ".3f", s.folder) for value in before)))
         header = ("arm", *(f"{t}: {_named(tests[t][i])}" for t, i in columns))
-        return [Paragraph("Gold with each line-up of partners, means over seeds."), TableBlock(header, tuple(rows))]
+        told = "This table shows gold with each line-up of partners (means over seeds)."
+        return [Paragraph(told), TableBlock(header, tuple(rows))]
 
     def _over_seeds(self, values: Sequence[float], sources: Sequence[Path]) -> str:
         known = [v for v in values if not math.isnan(v)]
@@ -61,14 +62,14 @@ class StudyTables:
             cells = [self._over_seeds(list(s.values(arm, test, m).values()), sources) for m in known]
             rows.append((arm, *cells))
         told = (
-            f"The trained learner in test {test}, compared with the untrained learner on the same tasks with the same "
-            "partners: how often its gold is higher (win rate; ties count half), and how likely a rater prefers it "
-            "(preference)."
+            f"In test {test}, the trained learner is compared with the untrained one on the same tasks with the same "
+            "partners. The win rate is how often its gold is higher (ties count half). The preference is how likely a "
+            "rater prefers it."
         )
         if "success" in known:
             told += " Task success is how often the task was done."
         if "regret" in known:
-            told += " Regret is the distance of gold to the most that can be had."
+            told += " Regret is the distance of gold to the highest possible score."
         return [Paragraph(told), TableBlock(("arm", *(MEASURES[m] for m in known)), tuple(rows))]
 
     def unsteady(self, s: Results) -> list[PageBlock]:
@@ -88,10 +89,11 @@ class StudyTables:
         if all(row[1:3] == ("n/a", "no switch") for row in rows):
             return []
         told = (
-            "Non-stationarity. Drift is how far the level of the context agents' payoffs moved during training beyond "
-            "its noise; it also moves when the learner changes how it plays. The next columns say after how many "
-            "switches of partners the learner's gold came back to its level before the switch, and the median of the "
-            "steps that this took, without the switches after which it did not come back."
+            "This table shows how steady training was. Drift is how far the level of the context agents' payoffs moved "
+            "during training, beyond its noise; it also moves when the learner changes how it plays. The next column "
+            "says after how many switches of partners the learner's gold came back to its level before the switch. "
+            "The last one is the median number of steps that this took. Switches after which gold did not come back do "
+            "not count in it."
         )
         header = ("arm", "drift of partners' payoffs", "switches recovered from", "steps to recover")
         return [Paragraph(told), TableBlock(header, tuple(rows))]
@@ -104,7 +106,10 @@ class StudyTables:
             (arm, self._over_seeds(mine, sources), self._over_seeds(theirs, sources))
             for arm, (mine, theirs) in found.items()
         )
-        told = "Arena: learners of all arms play with each other, each once as the learner and once as its partner."
+        told = (
+            "In the arena, the learners of all arms play with each other: each plays once as the learner and once as "
+            "the partner."
+        )
         return [Paragraph(told), TableBlock(("arm", "gold with the others", "gold of the others with it"), rows)]
 
     def cross(self, s: Results) -> list[PageBlock]:
@@ -120,7 +125,10 @@ class StudyTables:
             )
             for arm, (own, strange) in found.items()
         )
-        told = "Cross-play: a learner with the context agent that learned beside it, and with those of other seeds."
+        told = (
+            "In cross-play, a learner plays with the context agent that was trained together with it (its own), and "
+            "with the context agents of other seeds (others)."
+        )
         return [Paragraph(told), TableBlock(("arm", "with its own", "with others", "difference"), rows)]
 
 

@@ -13,6 +13,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 from interplay.algorithms import Independent
@@ -25,6 +26,7 @@ from interplay.seats import RunPlan
 from interplay.types import Credit, Episode, Task, seed_of
 
 DOUBLE = 0.3  # the share of candidates that differ by two motifs
+FAILED_ROUNDS = 2  # a workflow all of whose episodes failed in this many rounds in a row is not played again
 SURE = 2.0  # a workflow this many standard errors behind the champion is not tried again
 VISITS = 256  # of a workflow that a designer proposes: visits of all nodes, each counted once for every sample
 
@@ -58,9 +60,24 @@ class Worth:
         return math.sqrt(max(spread, 1 / self.count) / self.count)
 
 
-# Plays every workflow on the tasks with these numbers. For each workflow, it returns what each episode earned: the
-# reward less the price of the tokens. If every episode of a workflow failed, its list is empty.
-PlayGraphs = Callable[[Sequence[Graph], Sequence[int]], Awaitable[Sequence[Sequence[float]]]]
+class Fault(Enum):
+    """What made all episodes of a workflow fail."""
+
+    WORKFLOW = "workflow"
+    SYSTEM = "system"
+
+
+@dataclass
+class Failure:
+    """A workflow all of whose episodes failed when it was last played, and in how many rounds in a row they did."""
+
+    fault: Fault
+    rounds: int
+
+
+# Plays every workflow on the tasks with these numbers. For each workflow, it returns what each episode earned (the
+# reward less the price of the tokens) or, if every episode failed, whose fault it was.
+PlayGraphs = Callable[[Sequence[Graph], Sequence[int]], Awaitable[Sequence[Sequence[float] | Fault]]]
 
 
 @dataclass
@@ -72,6 +89,7 @@ class Evolution:
     roles: Sequence[str]
     seed: int
     worth: dict[str, Worth] = field(default_factory=dict)  # by the key of a design
+    failures: dict[str, Failure] = field(default_factory=dict)  # by the key of a design
     rounds: int = 0
     played: int = 0  # validation episodes so far
     pending: list[dict[str, Any]] = field(default_factory=list)  # a designer's episodes that wait to be learned from
@@ -93,11 +111,8 @@ class Evolution:
         size, begun = self.section.tasks, 0
         for look in range(self.section.looks):
             numbers = [first + n for n in range(begun, begun + size)]
-            found = list(zip(left, await play([one.graph for one in left], numbers), strict=True))
-            left = [one for one, values in found if values]  # a workflow that cannot be played leaves the round
-            for one, values in found:
-                self.worth.setdefault(one.key, Worth()).add(values)
-                self.played += len(values)
+            found = await play([one.graph for one in left], numbers)
+            left = [one for one, result in zip(left, found, strict=True) if self._counted(one, result, look)]
             begun, size = begun + size, size * 2
             if look < self.section.looks - 1:
                 left = self._better_half(left)
@@ -110,6 +125,19 @@ class Evolution:
             "evolve/played": float(self.played),
         }
 
+    def _counted(self, design: Design, result: Sequence[float] | Fault, look: int) -> bool:
+        """Count the result of a workflow. Return whether it stays in the round: one whose episodes all failed does not.
+        If that happens in a later look, the results of the earlier looks are kept."""
+        if not isinstance(result, Fault):
+            self.worth.setdefault(design.key, Worth()).add(result)
+            self.played += len(result)
+            self.failures.pop(design.key, None)
+            return True
+        if look == 0:
+            before = self.failures.get(design.key)
+            self.failures[design.key] = Failure(result, 1 if before is None else before.rounds + 1)
+        return False
+
     def _first_task(self) -> int:
         """The number of the first task of this round. Each round has its own tasks."""
         return self.rounds * self.section.tasks * (2**self.section.looks - 1)
@@ -117,7 +145,8 @@ class Evolution:
     def _field(self, rng: random.Random, designs: Sequence[Graph]) -> list[Design]:
         """The workflows of a round: the best so far, those of a designer, and variations of the champion that are not
         known to be worse."""
-        out = {d.key: d for d in (self.champion, self.runner_up, *map(Design, designs)) if d is not None}
+        proposed = [d for d in map(Design, designs) if not self._failed(d)]
+        out = {d.key: d for d in (self.champion, self.runner_up, *proposed) if d is not None}
         kept = len(out)
         for near in (True, False):  # first candidates that differ by one motif (some by two), then all by two
             options = moves(self.champion, self.section, self.roles)
@@ -134,10 +163,14 @@ class Evolution:
 
     def _open(self, design: Design) -> bool:
         """Whether the workflow may still be better than the champion."""
-        if len(design.graph["nodes"]) > self.section.nodes:
+        if len(design.graph["nodes"]) > self.section.nodes or self._failed(design):
             return False
         mine, best = self.worth.get(design.key), self.worth.get(self.champion.key)
         return mine is None or best is None or mine.mean + SURE * mine.error > best.mean
+
+    def _failed(self, design: Design) -> bool:
+        found = self.failures.get(design.key)
+        return found is not None and found.rounds >= FAILED_ROUNDS
 
     def mean(self, design: Design) -> float:
         return self.worth[design.key].mean if design.key in self.worth else 0.0
@@ -171,6 +204,7 @@ class Evolution:
         return {
             "kind": "evolve",
             "worth": {key: [w.count, w.total, w.squares] for key, w in self.worth.items()},
+            "failures": {key: [f.fault.value, f.rounds] for key, f in self.failures.items()},
             "champion": self.champion.to_json(),
             "runner_up": None if self.runner_up is None else self.runner_up.to_json(),
             "rounds": self.rounds,
@@ -185,6 +219,8 @@ class Evolution:
                 "new run."
             )
         self.worth = {key: Worth(*values) for key, values in state["worth"].items()}
+        found = state.get("failures", {})
+        self.failures = {key: Failure(Fault(fault), rounds) for key, (fault, rounds) in found.items()}
         self.champion = Design(**state["champion"])
         self.runner_up = None if state["runner_up"] is None else Design(**state["runner_up"])
         self.rounds, self.played, self.pending = state["rounds"], state["played"], list(state["pending"])

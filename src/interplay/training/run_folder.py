@@ -51,13 +51,17 @@ class RunFolder:
         about = {"recipe": recipe.model_dump(), "seed": recipe.seed, "versions": self._sessions[-1]["versions"]}
         path.write_text(json.dumps(about | {"sessions": self._sessions}, indent=1))
 
-    def step(self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float], credit: Credit) -> None:
-        row = {"step": step, "time": time.time(), **metrics}
-        with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+    def played(self, step: int, episodes: Sequence[Episode], credit: Credit) -> None:
+        """Record the episodes of a step."""
         chosen = self.chosen(episodes)
         records.write(self.episodes, chosen, step, credit)
         self.logs.write(step, chosen)
+
+    def measured(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics of a step."""
+        row = {"step": step, "time": time.time(), **metrics}
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
         for tracker in self._trackers:
             tracker.log(step, metrics)
 

@@ -69,6 +69,22 @@ class RunState:
         recipe = self.plan.recipe
         sources = {n: str(found.policy(n)) for n in self.plan.saved} if found else {}
         self.team = Team(_for_driver(recipe), sources, reserve=learner_bytes(self.plan))
+        self.learners: dict[str, Learner] = {}
+        try:
+            self._make_parts()
+        except BaseException:  # the engines, and perhaps learners, have processes that must end
+            self._end_processes()
+            raise
+        if found:
+            try:
+                self._restore(found)
+            except BaseException:  # a rank may be lost now; then the processes of other models must end too
+                RunState.close(self, 1)
+                raise
+
+    def _make_parts(self) -> None:
+        """Make everything but the team, which exists already."""
+        recipe = self.plan.recipe
         self.learners = self._make_learners()
         self.channels = self._make_channels()
         self.algorithm = self.plan.algorithm
@@ -86,14 +102,11 @@ class RunState:
         self.guards = Guards(recipe.train)
         self.versions = Versions()
         self.stream: dict[str, Any] | None = None  # which tasks were issued, and which of those were not trained on
+        # The metrics of the last step, if a signal ended the round of evolution after it. A resumed run plays the round
+        # again and completes them.
+        self.unfinished: dict[str, float] | None = None
         self.records = RunFolder(self.folder, recipe)
         self.records.tokenizers({name: m.loaded.tokenizer for name, m in self.team.members.items()})
-        if found:
-            try:
-                self._restore(found)
-            except BaseException:  # a rank may be lost now; then the processes of other models must end too
-                RunState.close(self, 1)
-                raise
 
     def _make_learners(self) -> dict[str, Learner]:
         if self.plan.recipe.train.shard == "fsdp":
@@ -145,6 +158,7 @@ class RunState:
             "tokens": dict(self.tokens),
             "guards": self.guards.state_dict(),
             "stream": self.stream,
+            "unfinished": self.unfinished,
             "records": self.records.offsets(),
         }
         policies = {n: self.team.members[n].save for n in self.learners}
@@ -185,7 +199,7 @@ class RunState:
         self.guards.load_state_dict(papers["guards"])
         self.tokens = Counter(papers.get("tokens", {}))
         self._restore_judges(state, papers)
-        self.stream = papers["stream"]
+        self.stream, self.unfinished = papers["stream"], papers.get("unfinished")
         if self.curriculum is not None and papers.get("curriculum") is not None:  # else the curriculum begins now
             self.curriculum.load_state_dict(papers["curriculum"])
         if self.league is not None:
@@ -276,10 +290,13 @@ class RunState:
 
     def close(self, exit_code: int = 0) -> None:
         """End the run. Trackers get its exit code, which is 0 if it is finished."""
+        self._end_processes()
+        self.records.close(exit_code)
+
+    def _end_processes(self) -> None:
         for learner in self.learners.values():
             learner.close()
         self.team.close()
-        self.records.close(exit_code)
 
 
 def _for_driver(recipe: Recipe) -> Recipe:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from interplay.agents.calls import MALFORMED
 from interplay.algorithms import credit
 from interplay.config import RewardSection
+from interplay.rollout.stream import Group
 from interplay.rollout.team import Team
 from interplay.types import Episode, Level, Rewards, Role, Status, reply_share
 from interplay.types.occupant import learns
@@ -72,6 +73,22 @@ def _earned(
     return metrics | {name: sum(whole) / max(1, len(mine)), **dict(sorted(levels.items()))}
 
 
+def used_tokens(groups: Sequence[Group], trained: Sequence[Episode], discarded: Sequence[Episode]) -> Counter[str]:
+    """The tokens that each policy sampled for a step. Failed and discarded episodes count too, and so do rejected
+    candidates, playouts, the calls of judges and the words that judges compare replies with."""
+    used: Counter[str] = Counter()
+    for episode in discarded:
+        used.update(episode.used)
+    designs = [e for e in trained if not e.used]  # a designer's, which are stored without `used`
+    for turn in (t for e in designs for t in e.turns):
+        used[turn.policy] += turn.sampled
+    for episode in (e for group in groups for e in group.played):
+        used.update(episode.used)
+        for turn in episode.judged:
+            used[turn.policy] += turn.sampled
+    return used
+
+
 def update_cost(prefix: str, seconds: float, size: int) -> dict[str, float]:
     """How long `size` bytes of new weights took to reach the engines."""
     return {f"{prefix}update_seconds": seconds, f"{prefix}update_seconds_per_gb": seconds / max(size, 1) * 1e9}
@@ -119,6 +136,9 @@ class Clock:
     @property
     def total(self) -> float:
         return sum(self.times.values())
+
+    def metrics(self) -> dict[str, float]:
+        return {f"seconds/{name}": seconds for name, seconds in self.times.items()}
 
     def lap(self, name: str) -> None:
         now = time.monotonic()

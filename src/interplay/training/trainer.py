@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -36,9 +35,10 @@ from interplay.training.season import Season
 from interplay.training.sft import warmstart
 from interplay.training.shortage import explained
 from interplay.training.state import RunState
-from interplay.training.tally import Clock, Meter
+from interplay.training.tally import Clock, Meter, used_tokens
 from interplay.training.thread import LearnerThread
-from interplay.types import ByTurn, Occupant, Policy, Role, Snapshot
+from interplay.types import Occupant, Policy, Role, Snapshot
+from interplay.types.occupant import replaced
 
 _WAITING = 64  # threads for slow environments
 
@@ -64,6 +64,7 @@ class Trainer(RunState):
     interrupt: Interrupt = field(default_factory=Interrupt)  # of the caller, if it may start the run again
     judging: Judging | None = field(default=None, init=False)
     auditing: Auditing | None = field(default=None, init=False)
+    _closed: bool = field(default=False, init=False)
     _counted: float = field(default=0.0, init=False)  # the time up to which `seconds` counts
     _probed: dict[str, float] = field(default_factory=dict, init=False)  # the last differences of a fleet's engines
     _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
@@ -103,7 +104,7 @@ class Trainer(RunState):
             except Interrupted:
                 return
             self.observer.ready()
-            if self.step_index < self.plan.recipe.train.steps and not self.stopping and not self.spent:
+            if self.unfinished is not None or self._goes_on:
                 asyncio.run(self._run())
             if self.stopping and self.saved_step != self.step_index:
                 self.save()
@@ -150,14 +151,16 @@ class Trainer(RunState):
         if fleet is not None:
             await self.interrupt.ends(self._refresh(fleet))
         async with self.feed.stream.running():
+            self._counted = time.monotonic()
+            if self.unfinished is not None:
+                await self._complete(self.unfinished)
             self.meter.start()
             self.feed.begin()
             self.probe.begin(self.team.members.values())
-            self._counted = time.monotonic()
-            while self.step_index < self.plan.recipe.train.steps and not self.stopping and not self.spent:
+            while self._goes_on:
                 metrics = await self._one_step()
                 self._count()
-                if metrics is None:  # interrupted before anything changed
+                if metrics is None:  # interrupted, and the step is not complete
                     break
                 self.observer.stepped(self.step_index, metrics)
                 if fleet is not None:
@@ -201,6 +204,7 @@ class Trainer(RunState):
         self.mark_versions()
         async with self.feed.stream.paused():
             learned.metrics |= await self._between(learned, clock)
+            tried = await self._try_out(clock)
         if oldest:
             learned.metrics |= {
                 "stream/staleness": sum(oldest) / len(oldest),
@@ -210,7 +214,22 @@ class Trainer(RunState):
             learned.metrics["stream/replaced"] = float(self.feed.replaced)
         trained = {turn.role for e in learned.episodes for turn in e.turns if turn.policy in self.learners}
         self.guards.watch(self.step_index, list(self.learners), learned.metrics, trained)
-        return await self._log(groups, learned, clock)
+        learned.metrics |= tried or {}
+        await self._log(groups, learned, clock)
+        if tried is None:
+            self.unfinished = learned.metrics
+            return None
+        await self._finish(learned.metrics)
+        return learned.metrics
+
+    async def _complete(self, metrics: dict[str, float]) -> None:
+        """Complete the step whose round of evolution was ended by a signal, before the run was resumed."""
+        clock = Clock()
+        tried = await self._try_out(clock)
+        if tried is not None:
+            metrics |= tried | clock.metrics()
+            await self._finish(metrics)
+            self.observer.stepped(self.step_index, metrics)
 
     def _record(self, learned: Learned) -> dict[str, float]:
         """Update curriculum and league with the step's episodes."""
@@ -222,8 +241,8 @@ class Trainer(RunState):
         return metrics
 
     async def _between(self, learned: Learned, clock: Clock) -> dict[str, float]:
-        """Work between two steps, while nothing is sampled: probe, audit, league, references, a short evaluation. The
-        learner's thread reads and writes snapshots: meanwhile tools and programs outside may need the event loop."""
+        """Work between two steps, while nothing is sampled: probe, audit, league, references. The learner's thread
+        reads and writes snapshots: meanwhile tools and programs outside may need the event loop."""
         updated = self.plan.updated(self.step_index - 1)
         for name in updated:
             self.probe.remember(name, learned.batches[name].trained)
@@ -236,12 +255,21 @@ class Trainer(RunState):
             metrics |= found
             await self.thread.do(lambda: self._publish(changed))
             clock.lap("league")
-        if self.evolver is not None and self.evolver.due(self.step_index):
-            metrics |= await self.evolver.round()
-            clock.lap("evolve")
         await self.thread.do(self._refresh_references)
         if self.plan.recipe.stream.max_staleness:
             await self.thread.do(self.feed.seat_snapshots)
+        return metrics
+
+    async def _try_out(self, clock: Clock) -> dict[str, float] | None:
+        """Play a round of evolution and make a short evaluation, each if it is due. Return their metrics, or None if a
+        signal ended the round. Then both begin again when the run is resumed."""
+        metrics: dict[str, float] = {}
+        if self.evolver is not None and self.evolver.due(self.step_index):
+            found = await self.interrupt.ends(self.evolver.round())
+            if found is None:
+                return None
+            metrics |= found
+            clock.lap("evolve")
         section = self.plan.recipe.eval
         if self.observer.evaluate is not None and section.every and self.step_index % section.every == 0:
             if section.beside and self.plan.recipe.stream.max_staleness:
@@ -263,7 +291,7 @@ class Trainer(RunState):
             self.feed.hold(copies.values())
 
         await self.thread.do(copied)
-        seats = {role: _replaced(who, copies) for role, who in self.plan.seats.items()}
+        seats = {role: replaced(who, copies) for role, who in self.plan.seats.items()}
         work = self.observer.evaluate(self.team, self.step_index, seats)
         self._beside = self.step_index, asyncio.ensure_future(work)
         return metrics
@@ -283,12 +311,12 @@ class Trainer(RunState):
         for name in names:
             self.publish(name)
 
-    async def _log(self, groups: Sequence[Group], learned: Learned, clock: Clock) -> dict[str, float]:
-        """Write the records and, if it is due, a checkpoint. The learner's thread writes them, since writing the
-        weights of a large model would block the event loop for long."""
+    async def _log(self, groups: Sequence[Group], learned: Learned, clock: Clock) -> None:
+        """Complete the metrics of a step, and record its episodes."""
         metrics = learned.metrics
         metrics["tokens_sampled"] = sum(t.sampled for e in learned.episodes for t in e.turns)
-        self.tokens += self._used(groups, learned)
+        self.tokens += used_tokens(groups, learned.episodes, self.feed.discarded)
+        self.feed.discarded = []
         metrics |= {f"{name}/tokens": float(self.tokens[name]) for name in self.learners}
         if self.judging is not None:
             metrics["judge_tokens"] = float(sum(t.sampled for e in learned.episodes for t in e.judged))
@@ -304,36 +332,25 @@ class Trainer(RunState):
             metrics["stream/idle"] = clock.times["rollout"] / max(clock.total, 1e-9)
         metrics |= {"memory_gib": peak_bytes() / GiB, **self._estimated}
         self.meter.start()
-        metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
+        metrics |= clock.metrics()
         self.stream = self.feed.state_dict()
         rows = consumed(groups, self.step_index, self.learners)
         await self.thread.do(lambda: self._write(learned, rows))
+
+    def _write(self, learned: Learned, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.records.played(self.step_index, learned.episodes, learned.credit)
+        self.records.consumed(rows)
+
+    async def _finish(self, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of a step and, if it is due, a checkpoint. The learner's thread writes them, since writing
+        the weights of a large model would block the event loop for long."""
+        self.unfinished = None
+        await self.thread.do(lambda: self.records.measured(self.step_index, metrics))
         ends = self.spent or self.step_index == self.plan.recipe.train.steps
         if self._is_best(metrics) or ends or self.pace.due(self.step_index):
             self._count()
             with self.pace.writing():
                 await self.thread.do(self.save)
-        return metrics
-
-    def _write(self, learned: Learned, rows: Sequence[Mapping[str, Any]]) -> None:
-        self.records.step(self.step_index, learned.episodes, learned.metrics, learned.credit)
-        self.records.consumed(rows)
-
-    def _used(self, groups: Sequence[Group], learned: Learned) -> Counter[str]:
-        """The tokens that each policy sampled for this step. Failed and dropped episodes count too, and so do rejected
-        candidates, playouts, the calls of judges and the words that judges compare replies with."""
-        used: Counter[str] = Counter()
-        for episode in self.feed.discarded:
-            used.update(episode.used)
-        self.feed.discarded = []
-        designs = [e for e in learned.episodes if not e.used]  # a designer's, which are stored without `used`
-        for turn in (t for e in designs for t in e.turns):
-            used[turn.policy] += turn.sampled
-        for episode in (e for group in groups for e in group.played):
-            used.update(episode.used)
-            for turn in episode.judged:
-                used[turn.policy] += turn.sampled
-        return used
 
     # -- what is kept ---------------------------------------------------------------------------------------------
 
@@ -362,19 +379,22 @@ class Trainer(RunState):
                 self.snapshots.keep(self.references[name])
 
     @property
+    def _goes_on(self) -> bool:
+        return self.step_index < self.plan.recipe.train.steps and not self.stopping and not self.spent
+
+    @property
     def stopping(self) -> bool:
         """Whether a signal has asked the run to end after this step."""
         return self.interrupt.asked
 
     def close(self, exit_code: int = 0) -> None:
-        if self.fleet is not None:
-            self.fleet.close()
-        self.thread.close()
-        super().close(exit_code)
-
-
-def _replaced(who: Occupant, copies: Mapping[Policy, Snapshot]) -> Occupant:
-    if isinstance(who, ByTurn):
-        takers = tuple(copies.get(one, one) if isinstance(one, Policy) else one for one in who.takers)
-        return ByTurn(takers, who.always)
-    return copies.get(who, who) if isinstance(who, Policy) else who
+        """End the run and its processes. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self.fleet is not None:
+                self.fleet.close()
+        finally:
+            self.thread.close()
+            super().close(exit_code)

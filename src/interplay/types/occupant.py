@@ -11,7 +11,7 @@ a, b, then c      several players who take the role's turns in that order
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 BOT = "bot:"
@@ -104,6 +104,14 @@ def everyone(occupant: Occupant) -> tuple[One, ...]:
 def learns(occupant: Occupant, learners: Container[str]) -> bool:
     """Whether one of the policies in `learners` takes turns in a seat."""
     return any(isinstance(one, Policy) and one.name in learners for one in everyone(occupant))
+
+
+def replaced(occupant: Occupant, others: Mapping[Policy, Snapshot]) -> Occupant:
+    """The occupant with its policies replaced by these snapshots."""
+    if isinstance(occupant, ByTurn):
+        takers = tuple(others.get(one, one) if isinstance(one, Policy) else one for one in occupant.takers)
+        return ByTurn(takers, occupant.always)
+    return others.get(occupant, occupant) if isinstance(occupant, Policy) else occupant
 
 
 def parse(text: str) -> Occupant:

@@ -14,7 +14,7 @@ class Designing(Env):
     """The prompt of the designer is `brief` in the task's data."""
 
     roles = (DESIGNER,)
-    reward_names: ClassVar[tuple[str, ...]] = ("design", "illegal")
+    reward_names: ClassVar[tuple[str, ...]] = ("design", "failed", "illegal")
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
