@@ -489,8 +489,9 @@ def test_a_designer_is_penalised_for_a_workflow_that_always_fails_and_not_for_a_
     for before in (0.0, 1.0, 1.0):
         asyncio.run(evolver.round())
         found = [(r.name, r.value) for rewards in evolver.evolution.pending for r in rewards]
-        assert found == [("design", 1.0 - before), ("failed", -0.1 - before), ("illegal", -0.1)]
-    assert evolver._reward(graphs["crash"], -5.0).value == -0.1  # it never earns anything
+        assert found == [("design", 1.0 - before), ("failed", -0.1 - before), ("illegal", -0.1 - before)]
+    for bad in (graphs["crash"], None):  # they never earn anything
+        assert evolver._reward(bad, -5.0).value == -0.1
 
 
 def test_a_round_that_is_cancelled_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from interplay.seats import RunPlan
 from interplay.types import Episode, Level, Policy, Reward, Rewards, Task, seed_of
 
 ENV = f"{Designing.__module__}:{Designing.__name__}"
-ILLEGAL = -0.1  # the reward of a proposal that is not a valid workflow
+WORST = -0.1  # the value of a proposal that is no valid workflow, or whose episodes all fail
 # A workflow is at fault for these errors, unless episodes of the champion have the same error: it crashes, it takes too
 # long, or its messages do not fit the chat template of a model. Any other error is one of the system.
 BLAMED = (EnvError, LimitError, ModelError)
@@ -76,17 +76,16 @@ class Evolver:
         return metrics
 
     def _reward(self, graph: Graph | None, before: float) -> Reward | None:
-        """The reward of a designer for a proposal; None if the system failed. `before` is the value of the champion. If
-        a workflow is at fault for the failure of all its episodes, its value counts as `ILLEGAL`. The reward is never
-        above that, even if the champion has a lower value."""
+        """The reward of a designer for a proposal; None if the system failed. `before` is the value of the champion.
+        The value of a text that is no workflow, and of a workflow that is at fault for the failure of all its episodes,
+        counts as `WORST`. Their reward is never above that, even if the champion has a lower value."""
+        worst = WORST - max(before, 0.0)
         if graph is None:
-            return Reward("illegal", Level.PROCESS, DESIGNER, ILLEGAL)
+            return Reward("illegal", Level.PROCESS, DESIGNER, worst)
         failure = self.evolution.failures.get(Design(graph).key)
         if failure is None:
             return Reward("design", Level.AGENT, DESIGNER, self.evolution.mean(Design(graph)) - before)
-        if failure.fault is Fault.SYSTEM:
-            return None
-        return Reward("failed", Level.AGENT, DESIGNER, ILLEGAL - max(before, 0.0))
+        return None if failure.fault is Fault.SYSTEM else Reward("failed", Level.AGENT, DESIGNER, worst)
 
     async def _play(self, graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float] | Fault]:
         """Reward less the price of the tokens, of every episode that did not fail. All workflows are played at once. A
