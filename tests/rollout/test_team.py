@@ -13,7 +13,8 @@ from interplay.agents.model import ModelAgent
 from interplay.agents.scripted import BotAgent
 from interplay.algorithms import Tree
 from interplay.config import RemoteSection, RewardSection, RolloutSection, parse
-from interplay.errors import ConfigError
+from interplay.engines.local import LocalEngine
+from interplay.errors import ConfigError, InterplayError
 from interplay.models.save import save
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
@@ -48,6 +49,17 @@ def test_seats_are_filled_by_policies_and_bots(private_cache: None) -> None:
     with pytest.raises(ConfigError, match=r"'far' runs on a remote server.*expected Remote\('far'\)"):
         team.agent("X", Policy("far"), how)
     team.close()
+
+
+def test_if_a_policy_cannot_be_loaded_the_engines_of_the_others_are_closed(
+    private_cache: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    closed: list[LocalEngine] = []
+    monkeypatch.setattr(LocalEngine, "close", lambda engine: closed.append(engine))
+    wrong = {**RECIPE["policies"], "fixed": {"base": str(tmp_path), "trainable": False}}
+    with pytest.raises(InterplayError, match=tmp_path.name):
+        Team(parse({**RECIPE, "policies": wrong}))
+    assert len(closed) == 1
 
 
 def test_a_snapshot_stays_as_it_was(private_cache: None, tmp_path: Path) -> None:

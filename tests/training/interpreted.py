@@ -122,7 +122,7 @@ def main(family: str, store: str | None = None) -> None:
     if store:
         torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     assert suits(make(family))
-    packed.GPU_LOGITS = 8 * WORDS  # so that log-probs come in several parts
+    logprobs.GPU_LOGITS = 8 * WORDS  # so that log-probs come in several parts
     kinds = [(lora, entropy) for lora in (False, True) for entropy in (0.0, 0.3)]
     if store:
         kinds = [kinds[0], kinds[1], kinds[3]]

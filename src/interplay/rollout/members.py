@@ -102,19 +102,33 @@ class Members:
         # What the engines of the recipe's policies use for speculative sampling, by the first policy of each engine. A
         # checkpoint keeps its state. Frozen models with an engine of their own do not use it: nothing would restore it.
         self.speculations: dict[str, Speculation] = {}
+        self.channels: dict[str, Channel] = {}
+        opened: list[Engine] = []
+        try:
+            self._open(sources or {}, opened)
+        except BaseException:  # some engines may have servers, which must end
+            for engine in opened:
+                engine.close()
+            raise
+
+    def _open(self, sources: Mapping[str, str], opened: list[Engine]) -> None:
+        """Make the members and channels. Every new engine is added to `opened`."""
+        recipe = self.recipe
         shared: dict[str, Playable] = {}
         ours = {name: policy for name, policy in recipe.policies.items() if not policy.is_remote}
         bases = {p.base for p in ours.values() if p.adapter is not None}
         _refuse_two_eyes(ours)
         for name, policy in ours.items():
-            source = (sources or {}).get(name)
+            source = sources.get(name)
             if _shares(policy, bases):
                 if policy.base not in shared:
                     on_it = [p.adapter for p in ours.values() if p.base == policy.base and p.adapter is not None]
                     shared[policy.base] = self._seated(name, policy.base, [section.rank for section in on_it])
+                    opened.append(shared[policy.base].engine)
                 seated = shared[policy.base]
             else:
                 seated = self._seated(name, source or policy.base)
+                opened.append(seated.engine)
             _sense(name, policy, seated.loaded)
             able = seated.engine.capabilities
             if policy.trainable and not (able.token_ids and able.logprobs):
@@ -127,10 +141,9 @@ class Members:
                 seed = seed_of("adapter", recipe.seed, name)
                 member.adapter = _adapter(seated.loaded, policy.adapter, source, seed)
                 member.publish(0)
-        self.channels: dict[str, Channel] = {}
         for name, channel in recipe.channels.items():
             ends = self._sits(channel.sender).loaded.model, self._sits(channel.receiver).loaded.model
-            self.channels[name] = make_channel(name, channel, ends, (sources or {}).get(name), recipe.seed)
+            self.channels[name] = make_channel(name, channel, ends, sources.get(name), recipe.seed)
 
     def _sits(self, role: Role) -> Member:
         """The policy in the seat of a role."""
