@@ -1,7 +1,8 @@
 """The gateway: one HTTP server for all programs of this process, with a session for each run of a program.
 
 It has a thread and an event loop of its own, so engines and environments cannot block it. Each session has a 128-bit
-key, which becomes invalid when the run ends.
+key, which becomes invalid when the run ends. If a process does several runs (`env.program.keep`), they have the same
+key one after another, because the program may keep a client in which the key is stored.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class _CallInFlight:
 class HttpRun(ProgramRun):
     """A run of a program that asks through the gateway. Only the gateway's thread uses the private attributes."""
 
-    def __init__(self, options: OutsideOptions, effects: EffectLog | None = None) -> None:
+    def __init__(self, options: OutsideOptions, effects: EffectLog | None = None, key: str = "") -> None:
         super().__init__(effects=effects or EffectLog())
         self.options = options
         how = options.program
@@ -69,7 +70,7 @@ class HttpRun(ProgramRun):
         self.seconds = how.seconds
         self.linger = how.linger / 1000 if len(options.roles) > 1 else 0.0
         self.gateway = gateway()
-        self.key = secrets.token_hex(16)
+        self.key = key or new_key()
         self._calls: list[_CallInFlight] = []
         self._waiter: Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -83,6 +84,7 @@ class HttpRun(ProgramRun):
 
     async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Future[None]) -> list[Reply]:
         if self.ended:
+            self.late()
             raise GoneError(_ENDED)
         call = next((c for c in self._calls if c.waiter is None and c.digest == digest), None) if retry else None
         if call is None:
@@ -145,6 +147,14 @@ class HttpRun(ProgramRun):
                     call.waiter.set_exception(GoneError(_ENDED))
             self._settles_after(0.0)
 
+    def late(self) -> None:
+        """The program has made a request after its end."""
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether a request still waits for its answer."""
+        return any(call.waiter is not None and not call.waiter.done() for call in self._calls)
+
     # -- from any thread ------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
@@ -186,8 +196,17 @@ class HttpRun(ProgramRun):
         return HttpReply.error(404, "this session ends with its program.")
 
     def close(self) -> None:
-        self.gateway.sessions.pop(_hashed(self.key), None)
+        self.leave()
         self.gateway.call(self._end, None, None)
+
+    def leave(self) -> None:
+        """Make the key invalid, unless it is already the key of a later run."""
+        if self.gateway.sessions.get(_hashed(self.key)) is self:
+            self.gateway.forget(self.key)
+
+
+def new_key() -> str:
+    return secrets.token_hex(16)
 
 
 def _hashed(key: str) -> str:
@@ -230,6 +249,9 @@ class Gateway:
         """Also serve the connections of a socket on which a worker listens, in a network of its own."""
         asyncio.run_coroutine_threadsafe(self._server.adopt(listener), self._loop).result(30)
 
+    def forget(self, key: str) -> None:
+        self.sessions.pop(_hashed(key), None)
+
     def call(self, function: Any, *args: Any) -> None:
         """Schedule `function` on the gateway's loop."""
         with suppress(RuntimeError):  # the loop is closed
@@ -242,6 +264,9 @@ class Gateway:
                 return await (self.attach or _nobody_waits)(request)
             run = self.sessions.get(_hashed(parts[1])) if len(parts) > 2 and parts[0] == "s" else None
             if run is not None and parts[2:] in (["end"], ["v1", "effects"]):
+                if run.ended and parts[2] != "end":
+                    run.late()
+                    return HttpReply.error(410, _ENDED)
                 try:
                     return run.end(request.json()) if parts[2] == "end" else run.effects.posted(request.json())
                 except (ValueError, RecursionError) as error:

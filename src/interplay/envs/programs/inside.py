@@ -1,0 +1,97 @@
+"""The process of a run, from the inside: it is told a task, calls the program and reports how that ended.
+
+It uses the standard library only, because `worker.py` imports it under the program's own Python.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+import folder as disk  # type: ignore[import-not-found]
+import reports  # type: ignore[import-not-found]
+
+
+class FirstState:
+    """The state of a process before its first run. It is restored after each run, so that the next run begins with the
+    same. This is the state that the fork of a new process would restore; what the program's modules remember stays."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.place = folder, os.getcwd()
+        self.variables = dict(os.environ)
+        self.free = os.statvfs(folder).f_bfree
+        self.numpy = sys.modules.get("numpy.random")
+        self.numbers = self.numpy.get_state(legacy=False) if self.numpy else None
+
+    def restore(self, walled: bool) -> bool:
+        """Returns whether it was possible. It is not if files of the run cannot be removed, or if their space is still
+        used because they are still open."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.chdir(self.place)
+        if dict(os.environ) != self.variables:
+            os.environ.clear()
+            os.environ.update(self.variables)
+        random.seed()  # as after a fork
+        if self.numpy is not None:
+            self.numpy.set_state(self.numbers)
+        return disk.empty(self.folder) and (not walled or os.statvfs(self.folder).f_bfree >= self.free)
+
+
+class RunProcess:
+    """Does the runs that the worker sends, one after another, and writes how they ended to the descriptor `result`."""
+
+    def __init__(self, made: dict, function: Callable[..., object] | None, folder: str, result: int) -> None:
+        self.made, self.function, self.folder, self.result = made, function, folder, result
+        self.first: FirstState | None = None
+
+    def serve(self, told: int) -> None:
+        """Read the orders, one on each line. When there are no more, the process is not needed any more."""
+        with os.fdopen(told, "rb") as pipe:
+            while line := pipe.readline():
+                order = json.loads(line)
+                if not order["last"] and self.first is None:
+                    self.first = FirstState(self.folder)
+                for name, value in order["environment"].items():  # `update` is slower in a new process: it touches more
+                    os.environ[name] = value
+                if self.made["command"]:
+                    os.execvpe(self.made["command"][0], self.made["command"], os.environ)
+                if not self.call(order["task"], order["last"]):
+                    return
+
+    def call(self, task: dict, last: bool) -> bool:
+        """Call the function and report its result. Returns whether the process can do another run."""
+        before, again = len(sys.modules), False
+        try:
+            assert self.function is not None
+            told = {"result": self.function(task)}
+            # The newest modules are last. To look at the others would copy the memory of all their names.
+            late = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - before)))
+            again = not last and self.restored()
+            written = json.dumps({**told, "imported": late[::-1], "again": again}).encode()
+        except BaseException as error:
+            frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+            crash = {"kind": type(error).__name__, "words": str(error)[:500], "place": reports.place_of(frames)}
+            again, written = False, json.dumps({"crash": crash}).encode()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # the program may have closed it or put something else in its place
+                stream.flush()
+        written += b"\n"
+        while written:
+            written = written[os.write(self.result, written) :]
+        if not again:
+            os.close(self.result)
+        return again
+
+    def restored(self) -> bool:
+        assert self.first is not None
+        try:
+            return self.first.restore(self.made["walls"])
+        except OSError:
+            return False
