@@ -62,19 +62,21 @@ class RunProcess:
                     os.environ[name] = value
                 if self.made["command"]:
                     os.execvpe(self.made["command"][0], self.made["command"], os.environ)
-                if not self.call(order["task"], order["last"]):
+                if not self.call(order):
                     return
 
-    def call(self, task: dict, last: bool) -> bool:
-        """Call the function and report its result. Returns whether the process can do another run."""
+    def call(self, order: dict) -> bool:
+        """Call the function and report its result. Returns whether the process can do another run. If so, the number of
+        this run is in the report, so that nothing else that is written there looks like it by accident."""
         before, again = len(sys.modules), False
         try:
             assert self.function is not None
-            told = {"result": self.function(task)}
+            told = {"result": self.function(order["task"])}
             # The newest modules are last. To look at the others would copy the memory of all their names.
             late = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - before)))
-            again = not last and self.restored()
-            written = json.dumps({**told, "imported": late[::-1], "again": again}).encode()
+            again = not order["last"] and self.restored()
+            told |= {"imported": late[::-1], "again": order["id"] if again else None}
+            written = json.dumps(told).encode()
         except BaseException as error:
             frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
             crash = {"kind": type(error).__name__, "words": str(error)[:500], "place": reports.place_of(frames)}

@@ -27,7 +27,7 @@ def told_by(data: bytes | bytearray) -> dict:
         if "crash" in said:
             return {"crash": {name: str(said["crash"][name])[:500] for name in ("kind", "words", "place")}}
         imported = [str(name) for name in said["imported"]]
-        return {"result": said["result"], "imported": imported, "again": said.get("again") is True}
+        return {"result": said["result"], "imported": imported, "again": said.get("again")}
     except (ValueError, KeyError, TypeError, RecursionError):
         return {"crash": {"kind": "UnreadableResult", "words": "its result is no JSON", "place": "an unknown place"}}
 

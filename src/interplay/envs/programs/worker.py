@@ -266,12 +266,12 @@ class ForkServer:
             self.report(job, reports.told_by(job.written["result"]))  # before its processes have ended
 
     def returned(self, job: forked.ForkedRun) -> None:
-        """A run has ended whose process may do another one. It is kept if it says that it is ready, if it has written
-        nothing else, and if the run has left no threads and no processes behind."""
+        """A run has ended whose process may do another one. It is kept if it says that it is ready after this run, if
+        it has written nothing else, and if the run has left no threads and no processes behind."""
         line, _, more = bytes(job.written["result"]).partition(b"\n")
         how = reports.told_by(line)
         kept = False
-        if how.get("again") and not more:
+        if how.get("again") == job.number and not more:
             limits.find_numbers(self.everyone(), self.made["walls"], self.proc)
             kept = limits.alone(job, self.proc)
         if kept:

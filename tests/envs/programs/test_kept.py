@@ -1,0 +1,211 @@
+"""A process that runs several episodes (`env.program.keep`): each of them is what it would be in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from interplay import envs
+from interplay.cli.twice import check_program
+from interplay.envs.programs import process
+from interplay.envs.programs.program import OutsideProgram
+from interplay.errors import ConfigError, EnvError
+from interplay.types import Task
+
+
+def task_of(function: str, index: int = 0, keep: int = 8, **how: Any) -> Task:
+    made = {"function": f"kept:{function}", "reward": "commands:length", "roles": ["planner"]}
+    return envs.sample_task("program", {**made, "program": {"keep": keep, **how}}, "train", index)
+
+
+def played(task: Task, said: str = "hello") -> OutsideProgram:
+    env = envs.make(task)
+    assert isinstance(env, OutsideProgram)
+    while seen := env.observe():
+        env.step(dict.fromkeys(seen, said))
+    return env
+
+
+def result(env: OutsideProgram) -> Any:
+    assert env._run is not None
+    return env._run.result
+
+
+def newest() -> process.ProgramWorker:
+    *_, worker = process._workers.values()
+    return worker
+
+
+def asked(env: OutsideProgram) -> list[str]:
+    return [call.question.messages[-1].content for call in env.calls]
+
+
+def test_a_process_runs_as_many_episodes_as_keep_says_and_the_next_one_is_fresh() -> None:
+    """What the program remembers is there in its next episode: the user promises that it remembers nothing."""
+    assert [result(played(task_of("counts", n, keep=3))) for n in range(7)] == [1, 2, 3, 1, 2, 3, 1]
+    assert [result(played(task_of("counts", n, keep=1))) for n in range(3)] == [1, 1, 1]
+
+
+def test_episodes_that_run_at_once_have_processes_of_their_own() -> None:
+    runs = [envs.make(task_of("counts", n, environment={"AT": "once"})) for n in range(3)]
+    for n, env in enumerate(runs):
+        assert env.observe()["planner"].messages[-1].content == f"Task {n}."
+    for env in runs:
+        env.step({"planner": "x"})
+        assert env.observe() == {} and result(env) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("said", ["crash", "exit", "kill", "sleep"])
+def test_a_run_that_fails_costs_its_own_episode_and_ends_its_process(said: str) -> None:
+    """A replay in another process fails too, so the reply is to blame."""
+    how = {"seconds": 0.5, "environment": {"SAID": said}}
+    assert [result(played(task_of("fails_as_told", **how))) for _ in range(2)] == [1, 2]
+    env = played(task_of("fails_as_told", **how), said)
+    assert [(r.name, r.value) for r in envs.outcome_of(env)] == [("crashed", -0.1)]
+    assert [result(played(task_of("fails_as_told", **how))) for _ in range(2)] == [1, 2]
+
+
+def test_a_crash_that_an_earlier_episode_caused_is_no_fault_of_the_policy() -> None:
+    """The replay runs in a fresh process, also if another one waits."""
+    task = task_of("crashes_in_its_second_run")
+    assert result(played(task)) == 1
+    with pytest.raises(EnvError, match=r"crashed, but not again.*the state of the first run"):
+        played(task)
+    assert result(played(task)) == 1
+
+
+def test_a_run_that_is_not_needed_any_more_ends_its_process() -> None:
+    task = task_of("counts", environment={"NOT": "needed"})
+    assert result(played(task)) == 1
+    env = envs.make(task)
+    env.observe()
+    env.close()
+    assert result(played(task)) == 1
+
+
+@pytest.mark.parametrize("said", ["thread", "child", "file", "result"])
+def test_a_run_that_leaves_something_behind_counts_and_ends_its_process(said: str) -> None:
+    """Its late requests are not those of the next episode."""
+    how = {"environment": {"SAID": said}}
+    assert result(played(task_of("leaves", **how))) == 1
+    env = played(task_of("leaves", 1, **how), said)
+    assert (result(env) == 2 or said == "result") and asked(env) == ["Task 1."]
+    for n in (2, 3):
+        env = played(task_of("leaves", n, **how))
+        assert result(env) == n - 1 and asked(env) == [f"Task {n}."]
+        time.sleep(0.3)
+
+
+def test_a_request_counts_for_the_episode_that_sent_it_also_if_nobody_reads_the_answer() -> None:
+    """It is sent at the very end of a run, on a new connection, and the next run begins at once."""
+    for n in range(20):
+        env = played(task_of("leaves", n, keep=100), "request" if n % 2 == 0 else "hello")
+        assert asked(env) in ([f"Task {n}."], [f"Task {n}.", "Late."][: 1 + (n % 2 == 0)])
+
+
+def test_a_late_request_is_refused_with_a_sentence_and_ends_the_process() -> None:
+    """Whoever sends it: here it is this test, with the key of a process that waits."""
+    import http.client
+
+    task = task_of("counts", environment={"LATE": "1"})
+    env = played(task)
+    run = env._run
+    assert isinstance(run, process.ProcessRun) and newest()._waiting
+    for path, expected in (("chat/completions", 410), ("chat/completions", 401)):
+        connection = http.client.HTTPConnection("127.0.0.1", run.gateway.port)
+        connection.request("POST", f"/s/{run.key}/v1/{path}", '{"model": "planner", "messages": "hi"}')
+        answer = connection.getresponse()
+        assert answer.status == expected
+        assert (b"the episode of this key has ended" in answer.read()) == (expected == 410)
+    assert not newest()._waiting and result(played(task)) == 1
+
+
+def test_a_run_begins_with_the_same_state_as_in_a_fresh_process() -> None:
+    """Variables, folder, timers and random numbers. Threads that a run has waited for do not end its process."""
+    runs = [result(played(task_of("leaves_nothing"))) for _ in range(3)]
+    assert [run[4] for run in runs] == [1, 2, 3], "they ran in one process"
+    assert runs[1][:4] == runs[0][:4] == runs[2][:4] and runs[0][1:3] == [[], None]
+    assert all(run[5] == 0.0 for run in runs) and len({run[6] for run in runs}) == 3
+
+
+def test_the_walls_hold_in_every_run(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("x")
+    tried = {"TRIED_SECRET": str(secret), "TRIED_PORT": "22", "TRIED_SOCKET": "/run/none"}
+    runs = [result(played(task_of("surroundings_again", environment=tried))) for _ in range(3)]
+    closed = {"secret": False, "own": True, "beside": False, "neighbour": False, "service": False}
+    assert [run["runs"] for run in runs] == [1, 2, 3]
+    assert all({name: run[name] for name in closed} == closed for run in runs)
+
+
+def test_limits_of_cpu_time_and_output_are_those_of_one_run() -> None:
+    limited = {"cpu_seconds": 1.0, "blame": "machinery"}
+    runs = [result(played(task_of("computes_a_while", **limited))) for _ in range(3)]
+    assert runs == [1, 2, 3], "together they used more than a run may"
+    with pytest.raises(EnvError, match=r"more than env.program.cpu_seconds \(1\)"):
+        played(task_of("computes_a_while", **limited), "much")
+    assert [result(played(task_of("prints"))) for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_process_that_was_killed_while_it_waited_is_replaced() -> None:
+    import psutil
+
+    task = task_of("counts", environment={"KILLED": "1"})
+    assert result(played(task)) == 1
+    children = psutil.Process(newest()._process.pid).children(recursive=True)[1:]
+    for child in children:
+        child.send_signal(signal.SIGKILL)
+    psutil.wait_procs(children, 60)
+    assert [result(played(task)) for _ in range(2)] == [1, 2]
+
+
+def test_a_large_task_reaches_a_process_that_is_kept() -> None:
+    task = task_of("counts")
+    large = Task(task.id, task.env, task.seed, {**task.data, "row": {"index": 5, "text": "x" * 300_000}})
+    assert [result(played(large)) for _ in range(2)] == [1, 2]
+
+
+def test_a_client_that_the_program_keeps_works_in_all_episodes() -> None:
+    pytest.importorskip("openai")
+    runs = [played(task_of("with_one_client", n), f"reply {n}") for n in range(3)]
+    assert [result(env) for env in runs] == [[n + 1, f"reply {n}", f"reply {n}"] for n in range(3)]
+    assert [asked(env) for env in runs] == [[f"Task {n}."] * 2 for n in range(3)]
+
+
+def test_recorded_effects_are_those_of_their_own_episode() -> None:
+    how = {"effects": True, "recorded": True}
+    first = played(task_of("pays", **how), "5")
+    env = envs.make(task_of("pays", **how))
+    env.observe()
+    env.step({"planner": "5"})
+    env.observe()
+    twin = env.fork()
+    for one in (env, twin):
+        one.step({"planner": "yes"})
+        assert one.observe() == {}
+    assert result(first) == [1, "receipt 5 of run 1", "5"] and result(env) == [2, "receipt 5 of run 2", "yes"]  # type: ignore[arg-type]
+    assert result(twin) == [3, "receipt 5 of run 2", "yes"]  # type: ignore[arg-type]
+
+
+def test_only_a_function_can_be_kept() -> None:
+    options = {"coroutine": "small_teams:two", "reward": "small_teams:length", "roles": ["planner", "solver"]}
+    with pytest.raises(ConfigError, match=r"env\.program\.keep is 4, but the program is no function"):
+        envs.make(envs.sample_task("program", {**options, "program": {"keep": 4}}))
+
+
+@pytest.mark.parametrize(("function", "code"), [("counts", 0), ("tells", 1)])
+def test_check_compares_a_kept_process_with_a_fresh_one(
+    function: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`tells` asks something else in each run of a process."""
+    options = [f"function=kept:{function}", "reward=commands:length", "roles=['planner']", "program.keep=4"]
+    console = Console(width=200)
+    assert check_program(console, "program", options, 2, 0) == code
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "each run twice, and once in a process that had run other episodes" in printed
+    assert ("task 0: in a process that had run other episodes, call 0:" in printed) == bool(code)
