@@ -83,6 +83,7 @@ def leaves(row: dict[str, Any]) -> int:
     elif said == "child":
         KEPT.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True))
     elif said == "request":
+        time.sleep(0.1)
         KEPT.append(socket.create_connection(("127.0.0.1", urlsplit(os.environ["OPENAI_BASE_URL"]).port or 0)))
         KEPT[-1].sendall(request("Late."))
     elif said == "file":
