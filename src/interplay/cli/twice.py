@@ -2,8 +2,8 @@
 
 A program that asks the same after the same replies can be forked, and a replay can show whether a reply caused its
 crash. If processes are kept for several episodes (`env.program.keep`), a task also runs in a process that has run
-others: it must ask the same there. The way it repeats earlier replies in its prompts shows how much of a conversation a model will recognise as its
-own (`agents/memory.py`).
+others: it must ask the same there. The way it repeats earlier replies in its prompts shows how much of a conversation a
+model will recognise as its own (`agents/memory.py`).
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def test_streamed_replies_are_the_same_training_data(monkeypatch: pytest.MonkeyP
 def test_processes_that_are_kept_give_the_same_training_data(
     name: str, function: str, plan: SamplingPlan, monkeypatch: pytest.MonkeyPatch, players: Any
 ) -> None:
-    """All processes have run other episodes before those that are compared. Also with streamed replies and in a tree."""
+    """All processes have run other episodes before those that are compared. One game streams, and one is a tree."""
     program = {"linger": 200.0, "keep": 100, "environment": {"GAME": name}}
     native, outside = tasks_of(name, monkeypatch, 1, function=function, program=program)
     a, _, b = (players.play(tasks, plan) for tasks in (native, outside, outside))

@@ -1,4 +1,4 @@
-"""A process that runs several episodes (`env.program.keep`): each of them is what it would be in a process of its own."""
+"""A process that runs several episodes (`env.program.keep`): each is what it would be in a process of its own."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from interplay.types import Task
 
 
 def task_of(function: str, index: int = 0, keep: int = 8, **how: Any) -> Task:
-    made = {"function": f"kept:{function}", "reward": "commands:length", "roles": ["planner"]}
-    return envs.sample_task("program", {**made, "program": {"keep": keep, **how}}, "train", index)
+    made = {"function": function if ":" in function else f"kept:{function}", "reward": "commands:length"}
+    return envs.sample_task("program", {**made, "roles": ["planner"], "program": {"keep": keep, **how}}, "train", index)
 
 
 def played(task: Task, said: str = "hello") -> OutsideProgram:
@@ -177,7 +177,7 @@ def test_a_process_that_was_killed_while_it_waited_is_replaced() -> None:
 
 def test_a_large_task_reaches_a_process_that_is_kept() -> None:
     task = task_of("counts")
-    large = Task(task.id, task.env, task.seed, {**task.data, "row": {"index": 5, "text": "x" * 300_000}})
+    large = Task(task.id, task.env, task.seed, {**task.data, "row": {"index": 5, "text": "x" * 2_000_000}})
     assert [result(played(large)) for _ in range(2)] == [1, 2]
 
 
@@ -186,6 +186,19 @@ def test_a_client_that_the_program_keeps_works_in_all_episodes() -> None:
     runs = [played(task_of("with_one_client", n), f"reply {n}") for n in range(3)]
     assert [result(env) for env in runs] == [[n + 1, f"reply {n}", f"reply {n}"] for n in range(3)]
     assert [asked(env) for env in runs] == [[f"Task {n}."] * 2 for n in range(3)]
+
+
+def test_a_client_that_is_made_when_the_program_is_imported_asks_for_the_episode_of_its_process() -> None:
+    """All processes have the same client, with the same key. Each is in a network of its own."""
+    pytest.importorskip("openai")
+    for first in (0, 3):  # the second time in processes that have run other episodes
+        runs = [envs.make(task_of("at_import:run", first + n)) for n in range(3)]
+        for n, env in enumerate(runs, first):
+            assert env.observe()["planner"].messages[-1].content == f"Task {n}."
+        for n, env in enumerate(runs, first):
+            env.step({"planner": f"reply {n}"})
+            assert env.observe() == {} and result(env) == f"reply {n}"  # type: ignore[arg-type]
+    assert [place.left for place in newest()._waiting] == [6, 6, 6]
 
 
 def test_recorded_effects_are_those_of_their_own_episode() -> None:

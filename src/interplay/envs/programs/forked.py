@@ -5,7 +5,7 @@ It uses the standard library only, because `worker.py` imports it under the prog
 
 from __future__ import annotations
 
-import fcntl
+import json
 import os
 import resource
 from contextlib import suppress
@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from interplay.execution.jail import cgroup
-
-PIPE = 1 << 16  # the bytes that a pipe holds
-_SET_PIPE_SIZE = 1031  # older versions of Python do not name it
 
 
 def limit(kind: int, most: int) -> tuple[int, tuple[int, int]]:
@@ -47,10 +44,12 @@ class ForkedRun:
 
     def __init__(self, pid: int, folder: str, reads: dict[int, str], order: int, group: cgroup.Cgroup | None) -> None:
         self.pid, self.folder, self.reads, self.group = pid, folder, reads, group
-        self.order: int | None = order  # the pipe through which it gets its orders; None after the last one
+        self.order: int | None = order  # the pipe for its orders, which does not block; None after the last order
         self.shown = 0  # the number that /proc shows for its first process; 0 while it is not known
         self.number: int | None = None  # of the run; None while it waits
         self.place = -1  # the number by which the trainer knows this process, after its first run has begun
+        self.unsent = b""  # the part of its order that the pipe has not taken yet
+        self.last = True  # no run follows after this one
         self.spent = 0.0  # CPU seconds of its first process before this run
         self.written = {name: bytearray() for name in ("out", "err", "result")}
         self.excess = ""  # what it did more than it may
@@ -59,24 +58,26 @@ class ForkedRun:
         """The descriptors that the worker has open for it."""
         return [*self.reads, *([] if self.order is None else [self.order])]
 
-    def tell(self, line: bytes, order: dict) -> bool:
-        """Send an order to the process, and return whether it got there. After its first run, a process may do what a
-        model wrote, and it may not read. So nothing waits for it: if the pipe cannot hold the order, it is not sent."""
-        if self.order is None:
-            return False
-        try:
-            if self.place >= 0:
-                os.set_blocking(self.order, False)
-                if len(line) > PIPE:
-                    fcntl.fcntl(self.order, _SET_PIPE_SIZE, len(line))
-                self.forget()
-            if os.write(self.order, line) < len(line):
-                return False
-        except OSError:  # it has ended while it waited, or the pipe is too small
+    def tell(self, order: dict) -> bool:
+        """Send an order to the process, and return False if the process has ended."""
+        if self.place >= 0:
+            self.forget()
+        self.unsent, self.last = json.dumps(order).encode() + b"\n", order["last"]
+        if not self.send():
             return False
         self.number, self.place = order["id"], order["place"]
-        if order["last"]:
-            self.close_order()
+        return True
+
+    def send(self) -> bool:
+        """Send as much of the order as the pipe takes, and return False if the process has ended. Nothing waits for the
+        process: after its first run it may do what a model wrote, and it may not read."""
+        try:
+            if self.order is not None:
+                self.unsent = self.unsent[os.write(self.order, self.unsent) :]
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
         return True
 
     def forget(self) -> None:
@@ -87,8 +88,3 @@ class ForkedRun:
                     os.read(fd, 1 << 20)
         for written in self.written.values():
             written.clear()
-
-    def close_order(self) -> None:
-        if self.order is not None:
-            os.close(self.order)
-            self.order = None

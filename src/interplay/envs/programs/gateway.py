@@ -30,6 +30,9 @@ from interplay.envs.programs.wire import ChatOrder, route
 from interplay.errors import EnvError
 from interplay.types import HistoryMatch
 
+# The key of clients that a program makes when it is imported, before its processes are forked. In a network that no other
+# process is in, it stands for the key of the process.
+THIS_PROCESS = "this-process"
 _ENDED = "the episode of this key has ended."
 
 
@@ -245,12 +248,30 @@ class Gateway:
     def port(self) -> int:
         return self._server.port
 
-    def adopt(self, listener: socket.socket) -> None:
+    def adopt(self, listener: socket.socket, name: str) -> None:
         """Also serve the connections of a socket on which a worker listens, in a network of its own."""
-        asyncio.run_coroutine_threadsafe(self._server.adopt(listener), self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(self._server.adopt(listener, name), self._loop).result(30)
+
+    def adopt_from(self, lender: socket.socket) -> None:
+        """Also serve the sockets that processes send through `lender`, each with the key of its process."""
+        self.call(self._loop.add_reader, lender.fileno(), self._receive, lender)
+
+    def _receive(self, lender: socket.socket) -> None:
+        key, files, *_ = socket.recv_fds(lender, 64, 1)
+        if not files:  # the worker has ended
+            self._loop.remove_reader(lender.fileno())
+            lender.close()
+            return
+        listener = socket.socket(fileno=files[0])
+        if _hashed(key.decode()) in self.sessions:
+            self._adopting = self._loop.create_task(self._server.adopt(listener, key.decode()))
+        else:  # the process is not needed any more
+            listener.close()
 
     def forget(self, key: str) -> None:
+        """Make a key invalid, and close the socket of its process, if it has one."""
         self.sessions.pop(_hashed(key), None)
+        self.call(self._server.abandon, key)
 
     def call(self, function: Any, *args: Any) -> None:
         """Schedule `function` on the gateway's loop."""
@@ -259,6 +280,9 @@ class Gateway:
 
     async def _handle(self, request: HttpRequest) -> HttpReply:
         parts = request.path.strip("/").split("/")
+        if request.name and parts[:2] == ["s", THIS_PROCESS]:
+            parts[1] = request.name
+            request = replace(request, path="/".join(["", *parts]))
         if request.method == "POST" and self._here(request.headers.get("host", "")):
             if parts == ["attach"]:
                 return await (self.attach or _nobody_waits)(request)

@@ -51,8 +51,9 @@ class RunProcess:
         self.made, self.function, self.folder, self.result = made, function, folder, result
         self.first: FirstState | None = None
 
-    def serve(self, told: int) -> None:
-        """Read the orders, one on each line. When there are no more, the process is not needed any more."""
+    def serve(self, told: int, lend: Callable[[bytes], object] | None) -> None:
+        """Read the orders, one on each line. When there are no more, the process is not needed any more. `lend` gives
+        the gateway the socket on which this process reaches it, with the key of the process."""
         with os.fdopen(told, "rb") as pipe:
             while line := pipe.readline():
                 order = json.loads(line)
@@ -60,6 +61,9 @@ class RunProcess:
                     self.first = FirstState(self.folder)
                 for name, value in order["environment"].items():  # `update` is slower in a new process: it touches more
                     os.environ[name] = value
+                if lend is not None:
+                    lend(order["environment"]["OPENAI_API_KEY"].encode())
+                    lend = None
                 if self.made["command"]:
                     os.execvpe(self.made["command"][0], self.made["command"], os.environ)
                 if not self.call(order):

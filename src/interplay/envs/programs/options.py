@@ -45,10 +45,11 @@ class RunSection(Section):
         False, description="with `effects`: all tools with side effects are recorded, see docs/programs.md"
     )
     keep: int = Field(
-        1, ge=1,
-        description="number of episodes that a process of a `function` runs, one after another; more than 1 only if the "
-        "program keeps no state from one task to the next, see docs/programs.md",
-    )  # fmt: skip
+        1,
+        ge=1,
+        description="number of episodes that a process of a `function` runs, one after another; more than 1 only if "
+        "the program keeps no state from one task to the next, see docs/programs.md",
+    )
     workers: int = Field(1, ge=1, description="number of worker processes that runs are forked from")
     python: str = Field("", description="the Python interpreter that runs the program; default: this one")
     walls: Literal["sandbox", "none"] = Field(

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.envs.programs.effects import EffectLog
-from interplay.envs.programs.gateway import HttpRun, gateway, new_key
+from interplay.envs.programs.gateway import THIS_PROCESS, HttpRun, gateway, new_key
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.run import ProgramCrash
 from interplay.errors import ConfigError, EnvError
@@ -45,8 +45,8 @@ LENT = Path(__file__).with_name("lent")  # modules that every program can import
 NO_CERTIFICATES = {"SSL_CERT_DIR": str(LENT)}
 
 
-# The gateway's loop goes round this often before a process that is kept gets its next run. A request on a new connection
-# is read and handled in five rounds. So a request that a run sent before it ended counts for that run and no other.
+# The gateway's loop goes round this often before a process that is kept gets its next run. A request on a new
+# connection is handled after five rounds. So a request that a run sent before it ended counts for that run only.
 ROUNDS = 6
 
 
@@ -151,7 +151,9 @@ class ProgramWorker:
         if found is None:
             raise ConfigError(f"env.program.python is '{python}', which is no program; expected a Python interpreter.")
         sweep(tempfile.gettempdir())
-        here, lender = socket.socketpair()
+        here, lender = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        walled = how.walls == "sandbox" and not how.network
+        own = walled and how.keep > 1  # a network for each process, so that it is known whose request a request is
         paths = [*_program_paths(own=not how.python), str(LENT)]
         made = {
             "walls": how.walls == "sandbox", "network": how.network, "port": gateway().port,
@@ -160,10 +162,10 @@ class ProgramWorker:
             "readable": [os.getcwd(), *map(os.path.abspath, how.readable), *paths],
             "memory_mb": how.memory_mb, "processes": how.processes, "cpu_seconds": how.cpu_seconds,
             "disk_mb": how.disk_mb, "prefix": f"{PREFIX}programs-", "under": tempfile.gettempdir(),
-            "spares": SPARES // how.workers, "keep": how.keep,
+            "spares": SPARES // how.workers, "keep": how.keep, "own_network": own,
             "environment": {**SILENT, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8",
                             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{os.getcwd()}{os.pathsep}{LENT}",
-                            **(NO_CERTIFICATES if how.walls == "sandbox" and not how.network else {}),
+                            **(NO_CERTIFICATES if walled else {}), **(_import_address() if own else {}),
                             **how.environment},
         }  # fmt: skip
         self._process = subprocess.Popen(
@@ -179,9 +181,13 @@ class ProgramWorker:
         first = self._heard()
         if "trouble" in first:
             raise ConfigError(_why(options, first))
-        with here:
-            if made["walls"] and not how.network:
-                gateway().adopt(socket.socket(fileno=socket.recv_fds(here, 1, 1)[1][0]))
+        if own:
+            gateway().adopt_from(here)
+        else:
+            with here:
+                if walled:
+                    lent = socket.recv_fds(here, 64, 1)[1][0]
+                    gateway().adopt(socket.socket(fileno=lent), f"worker {self._process.pid}")
         threading.Thread(target=self._listen, name="programs", daemon=True).start()
 
     def take(self, runs: int) -> Place:
@@ -248,6 +254,8 @@ class ProgramWorker:
             elif told["kept"] is not None:  # nobody needs the run any more
                 with suppress(EnvError):
                     self._tell({"drop": told["kept"]})
+        for place in self._waiting:
+            gateway().forget(place.key)
         for run in list(self._runs.values()):
             run.finish(
                 None, ProgramCrash("lost worker", "the process that runs are forked from has ended", "no place", True)
@@ -261,6 +269,12 @@ class ProgramWorker:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
             self._process.kill()
+
+
+def _import_address() -> dict[str, str]:
+    """The variables for clients that the program makes when it is imported."""
+    url = f"http://127.0.0.1:{gateway().port}/s/{THIS_PROCESS}/v1"
+    return {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url, "OPENAI_API_KEY": THIS_PROCESS}
 
 
 def _program_paths(own: bool) -> list[str]:

@@ -9,9 +9,9 @@ first argument is a JSON object with the settings of the worker.
 from __future__ import annotations
 
 import fcntl
+import functools
 import gc
 import importlib
-import itertools
 import json
 import os
 import resource
@@ -89,9 +89,9 @@ class ForkServer:
             forked.limit(resource.RLIMIT_CPU, int(made["cpu_seconds"] * made["keep"]) + 2),
         ]
         self.place = cgroup.find_place()[0]  # after isolation, because then root may not divide another user's group
-        if made["walls"] and not made["network"]:
-            walls.lend_listener(made["port"], made["lender"])
-        else:
+        if made["walls"] and not made["network"] and not made["own_network"]:
+            walls.lend(walls.listen(made["port"]), made["lender"], b"all")
+        elif not made["own_network"]:
             os.close(made["lender"])
         os.environ.clear()
         os.environ.update(made["environment"])
@@ -135,6 +135,8 @@ class ForkServer:
                     *lines, begun = (begun + data).split(b"\n")
                     for line in lines:
                         self.told(json.loads(line))
+                elif key.fd == key.data.order:
+                    self.send(key.data)
                 else:
                     self.heard(key.data, key.fd)
 
@@ -150,16 +152,31 @@ class ForkServer:
             self.kill(job)
 
     def begin(self, order: dict) -> None:
-        line = json.dumps(order).encode() + b"\n"
         job = self.kept.pop(order["place"], None)
-        if job is not None and not job.tell(line, order):
-            self.kill(job)
-            job = None
-        while job is None:
+        while job is None or not job.tell(order):  # it has ended while it waited
             job = self.spares.pop() if self.spares else self.fork()
-            job = job if job.tell(line, order) else None  # it has ended while it waited
         self.jobs[order["id"]] = job
+        if job.unsent:
+            self.selector.register(job.order, selectors.EVENT_WRITE, job)
+        elif job.last:
+            self.close_order(job)
         self.peak = min(max(self.peak, len(self.jobs)), self.made["spares"])
+
+    def send(self, job: forked.ForkedRun) -> None:
+        """Send more of an order that the pipe could not take at once."""
+        if not job.send():
+            self.close_order(job)
+        elif not job.unsent:
+            self.selector.unregister(job.order)
+            if job.last:
+                self.close_order(job)
+
+    def close_order(self, job: forked.ForkedRun) -> None:
+        if job.order is not None:
+            if job.order in self.selector.get_map():
+                self.selector.unregister(job.order)
+            os.close(job.order)
+            job.order = None
 
     def fork(self) -> forked.ForkedRun:
         """A process that is ready to run the program, and waits to be told the task."""
@@ -167,6 +184,7 @@ class ForkServer:
         folder = self.home if walled else tempfile.mkdtemp(dir=self.folder)
         pipes = {name: os.pipe() for name in ("out", "err", "result")}
         told, order = os.pipe()
+        os.set_blocking(order, False)
         group = self.new_group()
         others = [order, self.out, self.proc, self.held, self.selector.fileno(), *(r for r, _ in pipes.values())]
         others += [self.spaces.own] if walled else []
@@ -230,6 +248,9 @@ class ForkServer:
             os.close(fd)
         if self.made["walls"]:
             walls.limit_folder(folder, self.made["disk_mb"])
+        lend = None
+        if self.made["own_network"]:
+            lend = functools.partial(walls.lend, walls.own_network(self.made["port"]), self.made["lender"])
         os.environ["HOME"] = os.environ["TMPDIR"] = folder
         os.chdir(folder if self.made["walls"] else self.made["cwd"])
         for kind, values in self.limits:
@@ -238,7 +259,7 @@ class ForkServer:
             self.files.restrict(folder)
             if self.sockets is not None:
                 self.sockets.restrict()
-        inside.RunProcess(self.made, self.function, folder, pipes["result"]).serve(told)
+        inside.RunProcess(self.made, self.function, folder, pipes["result"]).serve(told, lend)
 
     def heard(self, job: forked.ForkedRun, fd: int) -> None:
         name = job.reads[fd]
@@ -250,7 +271,7 @@ class ForkServer:
             job.written[name] += data
             if name == "result" and job.number is None:  # it may report only while it has a run
                 self.kill(job)
-            elif name == "result" and job.order is not None and data.endswith(b"\n"):
+            elif name == "result" and not job.last and data.endswith(b"\n"):
                 self.returned(job)
             return
         if data:
@@ -307,7 +328,7 @@ class ForkServer:
         out, err = (job.written[n].decode("utf-8", "replace") for n in ("out", "err"))
         if job.group is not None and job.group.excess() == "memory" and not job.excess:
             job.excess = f"it used more than env.program.memory_mb ({self.made['memory_mb']:g})"
-        job.close_order()
+        self.close_order(job)
         if job in self.spares:  # it has ended by itself
             self.spares.remove(job)
         if self.kept.get(job.place) is job:
@@ -352,7 +373,7 @@ class ForkServer:
         gc.collect()
         gc.freeze()
         while self.spares:  # they do not have these modules
-            self.spares.pop().close_order()
+            self.close_order(self.spares.pop())
 
     def tell(self, what: dict) -> None:
         data = json.dumps(what).encode() + b"\n"
