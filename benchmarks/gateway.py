@@ -110,8 +110,8 @@ def _recipe(base: str, env: dict[str, Any], steps: int, tasks: int, **rest: Any)
     return parse(data, changes)
 
 
-# The same conversation: in this process, with a bare HTTP client, and with the openai package. In the ways with "kept", a
-# process runs many episodes (env.program.keep); in "one-client-kept" all episodes of a process use the same client.
+# The same conversation: in this process, with a bare HTTP client, and with the openai package. In the ways with "kept"
+# a process runs many episodes (env.program.keep); in "one-client-kept" all episodes of a process use the same client.
 WAYS = {
     "native": {"coroutine": "programs:talk"},
     "bare": {"function": "programs:bare_talk"},

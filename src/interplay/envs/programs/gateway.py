@@ -30,8 +30,8 @@ from interplay.envs.programs.wire import ChatOrder, route
 from interplay.errors import EnvError
 from interplay.types import HistoryMatch
 
-# The key of clients that a program makes when it is imported, before its processes are forked. In a network that no other
-# process is in, it stands for the key of the process.
+# The key of clients that a program makes when it is imported, before its processes are forked. In a network that no
+# other process is in, it stands for the key of the process.
 THIS_PROCESS = "this-process"
 _ENDED = "the episode of this key has ended."
 

@@ -1,6 +1,7 @@
 """The process of a run, from the inside: it is told a task, calls the program and reports how that ended.
 
-It uses the standard library only, because `worker.py` imports it under the program's own Python.
+It uses the standard library only, and no other file of the package, because `worker.py` imports it under the program's
+own Python.
 """
 
 from __future__ import annotations
@@ -12,19 +13,17 @@ import random
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-
-import folder as disk  # type: ignore[import-not-found]
-import reports  # type: ignore[import-not-found]
 
 
 class FirstState:
     """The state of a process before its first run. It is restored after each run, so that the next run begins with the
-    same. This is the state that the fork of a new process would restore; what the program's modules remember stays."""
+    same. This is the state that the fork of a new process would restore; what the program's modules remember stays.
+    `empty` removes everything in the folder and returns whether it is empty."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder, self.place = folder, os.getcwd()
+    def __init__(self, folder: str, empty: Callable[[str], bool]) -> None:
+        self.folder, self.empty, self.place = folder, empty, os.getcwd()
         self.variables = dict(os.environ)
         self.free = os.statvfs(folder).f_bfree
         self.numpy = sys.modules.get("numpy.random")
@@ -41,15 +40,23 @@ class FirstState:
         random.seed()  # as after a fork
         if self.numpy is not None:
             self.numpy.set_state(self.numbers)
-        return disk.empty(self.folder) and (not walled or os.statvfs(self.folder).f_bfree >= self.free)
+        return self.empty(self.folder) and (not walled or os.statvfs(self.folder).f_bfree >= self.free)
 
 
 class RunProcess:
-    """Does the runs that the worker sends, one after another, and writes how they ended to the descriptor `result`."""
+    """Does the runs that the worker sends, one after another, and writes how they ended to the descriptor `result`.
+    After each run it restores the state `first`; without it, the first run is the last. `place_of` finds the place of a
+    crash."""
 
-    def __init__(self, made: dict, function: Callable[..., object] | None, folder: str, result: int) -> None:
-        self.made, self.function, self.folder, self.result = made, function, folder, result
-        self.first: FirstState | None = None
+    def __init__(
+        self,
+        made: dict,
+        function: Callable[..., object] | None,
+        result: int,
+        first: FirstState | None,
+        place_of: Callable[[Sequence[tuple[str, int | None]]], str],
+    ) -> None:
+        self.made, self.function, self.result, self.first, self.place_of = made, function, result, first, place_of
 
     def serve(self, told: int, lend: Callable[[bytes], object] | None) -> None:
         """Read the orders, one on each line. When there are no more, the process is not needed any more. `lend` gives
@@ -57,8 +64,6 @@ class RunProcess:
         with os.fdopen(told, "rb") as pipe:
             while line := pipe.readline():
                 order = json.loads(line)
-                if not order["last"] and self.first is None:
-                    self.first = FirstState(self.folder)
                 for name, value in order["environment"].items():  # `update` is slower in a new process: it touches more
                     os.environ[name] = value
                 if lend is not None:
@@ -83,7 +88,7 @@ class RunProcess:
             written = json.dumps(told).encode()
         except BaseException as error:
             frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-            crash = {"kind": type(error).__name__, "words": str(error)[:500], "place": reports.place_of(frames)}
+            crash = {"kind": type(error).__name__, "words": str(error)[:500], "place": self.place_of(frames)}
             again, written = False, json.dumps({"crash": crash}).encode()
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # the program may have closed it or put something else in its place
@@ -96,8 +101,7 @@ class RunProcess:
         return again
 
     def restored(self) -> bool:
-        assert self.first is not None
         try:
-            return self.first.restore(self.made["walls"])
+            return self.first is not None and self.first.restore(self.made["walls"])
         except OSError:
             return False

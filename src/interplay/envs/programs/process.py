@@ -51,7 +51,7 @@ ROUNDS = 6
 
 
 @dataclass(eq=False)
-class Place:
+class ProcessPlace:
     """A process that runs programs, as the trainer knows it: its key, and how many runs may still begin in it."""
 
     number: int
@@ -177,7 +177,7 @@ class ProgramWorker:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._runs: weakref.WeakValueDictionary[int, ProcessRun] = weakref.WeakValueDictionary()
-        self._waiting: list[Place] = []  # their processes wait for their next run
+        self._waiting: list[ProcessPlace] = []  # their processes wait for their next run
         first = self._heard()
         if "trouble" in first:
             raise ConfigError(_why(options, first))
@@ -190,19 +190,19 @@ class ProgramWorker:
                     gateway().adopt(socket.socket(fileno=lent), f"worker {self._process.pid}")
         threading.Thread(target=self._listen, name="programs", daemon=True).start()
 
-    def take(self, runs: int) -> Place:
+    def take(self, runs: int) -> ProcessPlace:
         """The place of a run: that of a process that waits for its next run, or a new one for this many runs."""
         with self._lock:
             waits = runs > 1 and self._waiting
-            place = self._waiting.pop() if waits else Place(next(self._numbers), new_key(), runs)
+            place = self._waiting.pop() if waits else ProcessPlace(next(self._numbers), new_key(), runs)
             place.left -= 1
             return place
 
-    def give_back(self, place: Place) -> None:
+    def give_back(self, place: ProcessPlace) -> None:
         with self._lock:
             self._waiting.append(place)
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: ProcessPlace) -> None:
         """End a process that waits for its next run."""
         place.over = True
         with self._lock:
@@ -211,7 +211,9 @@ class ProgramWorker:
         with suppress(EnvError):
             self._tell({"drop": place.number})
 
-    def begin(self, run: ProcessRun, place: Place, environment: Mapping[str, str], row: Mapping[str, Any]) -> int:
+    def begin(
+        self, run: ProcessRun, place: ProcessPlace, environment: Mapping[str, str], row: Mapping[str, Any]
+    ) -> int:
         number = next(self._numbers)
         self._runs[number] = run
         order = {"id": number, "environment": dict(environment), "task": dict(row)}

@@ -32,13 +32,13 @@ import cgroup  # type: ignore[import-not-found]  # noqa: E402
 import folder as disk  # type: ignore[import-not-found]  # noqa: E402
 import forked  # type: ignore[import-not-found]  # noqa: E402
 import inside  # type: ignore[import-not-found]  # noqa: E402
-import limits  # type: ignore[import-not-found]  # noqa: E402
 import processes  # type: ignore[import-not-found]  # noqa: E402
 import reports  # type: ignore[import-not-found]  # noqa: E402
 import walls  # type: ignore[import-not-found]  # noqa: E402
+import watch  # type: ignore[import-not-found]  # noqa: E402
 
 sys.path[:] = [p for p in sys.path if p not in (HERE, JAIL)]  # the program must not import these files
-for _name in ("cgroup", "folder", "forked", "inside", "limits", "processes", "reports", "walls"):
+for _name in ("cgroup", "folder", "forked", "inside", "processes", "reports", "walls", "watch"):
     del sys.modules[_name]  # a program may have such modules too
 
 LARGEST = 16 << 20  # the most bytes of a program's output
@@ -59,6 +59,7 @@ class ForkServer:
         self.selector = selectors.EpollSelector()
         self.function: Callable[..., object] | None = None
         self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.watch = watch.RunWatch(made, processes, self.proc)
         self.folder = tempfile.mkdtemp(prefix=made["prefix"], dir=made["under"])
         self.held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self.held, fcntl.LOCK_SH)  # while it is locked, no process removes it
@@ -259,7 +260,8 @@ class ForkServer:
             self.files.restrict(folder)
             if self.sockets is not None:
                 self.sockets.restrict()
-        inside.RunProcess(self.made, self.function, folder, pipes["result"]).serve(told, lend)
+        first = inside.FirstState(folder, disk.empty) if self.made["keep"] > 1 else None
+        inside.RunProcess(self.made, self.function, pipes["result"], first, reports.place_of).serve(told, lend)
 
     def heard(self, job: forked.ForkedRun, fd: int) -> None:
         name = job.reads[fd]
@@ -291,10 +293,8 @@ class ForkServer:
         it has written nothing else, and if the run has left no threads and no processes behind."""
         line, _, more = bytes(job.written["result"]).partition(b"\n")
         how = reports.told_by(line)
-        kept = False
-        if how.get("again") == job.number and not more:
-            limits.find_numbers(self.everyone(), self.made["walls"], self.proc)
-            kept = limits.alone(job, self.proc)
+        self.watch.find_numbers(self.everyone())
+        kept = how.get("again") == job.number and not more and self.watch.is_alone(job)
         if kept:
             self.kept[job.place] = job
         self.report(job, how, job.place if kept else None)
@@ -305,9 +305,9 @@ class ForkServer:
         """End runs whose processes use more than they may. The kernel limits the memory of each process. If a run has a
         control group, the kernel also limits what the group counts: all memory, with the files of the run, and all
         threads."""
-        limits.find_numbers(self.everyone(), self.made["walls"], self.proc)
+        self.watch.find_numbers(self.everyone())
         for job in [job for job in self.jobs.values() if job.shown and not job.excess]:
-            job.excess = limits.excess_of(job, self.made, self.proc)
+            job.excess = self.watch.excess_of(job)
             if job.excess:
                 self.kill(job)
 
@@ -331,7 +331,7 @@ class ForkServer:
         self.close_order(job)
         if job in self.spares:  # it has ended by itself
             self.spares.remove(job)
-        if self.kept.get(job.place) is job:
+        if job in self.kept.values():
             del self.kept[job.place]
         if job.excess:
             self.report(job, {"crash": {"kind": "LimitExceeded", "words": job.excess, "place": "an unknown place"}})
