@@ -87,7 +87,7 @@ class HttpRun(ProgramRun):
 
     async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Future[None]) -> list[Reply]:
         if self.ended:
-            self.late()
+            self.asked_late()
             raise GoneError(_ENDED)
         call = next((c for c in self._calls if c.waiter is None and c.digest == digest), None) if retry else None
         if call is None:
@@ -150,7 +150,7 @@ class HttpRun(ProgramRun):
                     call.waiter.set_exception(GoneError(_ENDED))
             self._settles_after(0.0)
 
-    def late(self) -> None:
+    def asked_late(self) -> None:
         """The program has made a request after its end."""
 
     @property
@@ -234,6 +234,7 @@ class Gateway:
         _allow_connections()
         self.attach: Handler | None = None  # handles requests of services to open a session
         self.sessions: dict[str, HttpRun] = {}
+        self._adopting: set[asyncio.Task[None]] = set()  # the loop itself holds its tasks only weakly
         self._loop = asyncio.new_event_loop()
         self._router = ChatRouter(lambda key: self.sessions.get(_hashed(key)), self._here)
         self._server = HttpServer(self._handle, port=port)
@@ -263,10 +264,14 @@ class Gateway:
             lender.close()
             return
         listener = socket.socket(fileno=files[0])
-        if _hashed(key.decode()) in self.sessions:
-            self._adopting = self._loop.create_task(self._server.adopt(listener, key.decode()))
-        else:  # the process is not needed any more
-            listener.close()
+        task = self._loop.create_task(self._adopt(listener, key.decode()))
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+    async def _adopt(self, listener: socket.socket, key: str) -> None:
+        await self._server.adopt(listener, key)
+        if _hashed(key) not in self.sessions:  # the process is not needed any more
+            self._server.abandon(key)
 
     def forget(self, key: str) -> None:
         """Make a key invalid, and close the socket of its process, if it has one."""
@@ -289,7 +294,7 @@ class Gateway:
             run = self.sessions.get(_hashed(parts[1])) if len(parts) > 2 and parts[0] == "s" else None
             if run is not None and parts[2:] in (["end"], ["v1", "effects"]):
                 if run.ended and parts[2] != "end":
-                    run.late()
+                    run.asked_late()
                     return HttpReply.error(410, _ENDED)
                 try:
                     return run.end(request.json()) if parts[2] == "end" else run.effects.posted(request.json())

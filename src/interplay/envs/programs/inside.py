@@ -64,8 +64,8 @@ class RunProcess:
         with os.fdopen(told, "rb") as pipe:
             while line := pipe.readline():
                 order = json.loads(line)
-                for name, value in order["environment"].items():  # `update` is slower in a new process: it touches more
-                    os.environ[name] = value
+                for name, value in order["environment"].items():
+                    os.environ[name] = value  # `update` is slower in a new process: it touches more memory
                 if lend is not None:
                     lend(order["environment"]["OPENAI_API_KEY"].encode())
                     lend = None

@@ -106,7 +106,7 @@ class ProcessRun(HttpRun):
             self._worker.give_back(self._place)
         self._end(result, None)
 
-    def late(self) -> None:
+    def asked_late(self) -> None:
         """End the process if it waits for its next run: something in it still runs."""
         if self._reported and not self._place.over:
             self._worker.drop(self._place)
@@ -142,7 +142,7 @@ def _how(text: str) -> Mapping[str, Any]:
 
 
 class ProgramWorker:
-    """The worker process that forks a process for each run. A thread reads its reports."""
+    """The worker process that forks the processes of runs. A thread reads its reports."""
 
     def __init__(self, options: OutsideOptions) -> None:
         how = options.program
