@@ -52,6 +52,13 @@ def test_a_process_runs_as_many_episodes_as_keep_says_and_the_next_one_is_fresh(
     assert [result(played(task_of("counts", n, keep=1))) for n in range(3)] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("how", [{"walls": "none"}, {"network": True}])
+def test_processes_are_kept_with_fewer_walls_too(how: dict[str, Any]) -> None:
+    """A thread or a process that a run leaves is found there too."""
+    said = ["hello", "hello", "thread", "hello", "child", "hello"]
+    assert [result(played(task_of("leaves", n, **how), one)) for n, one in enumerate(said)] == [1, 2, 3, 1, 2, 1]
+
+
 def test_episodes_that_run_at_once_have_processes_of_their_own() -> None:
     runs = [envs.make(task_of("counts", n, environment={"AT": "once"})) for n in range(3)]
     for n, env in enumerate(runs):
@@ -199,6 +206,22 @@ def test_a_client_that_is_made_when_the_program_is_imported_asks_for_the_episode
             env.step({"planner": f"reply {n}"})
             assert env.observe() == {} and result(env) == f"reply {n}"  # type: ignore[arg-type]
     assert [place.left for place in newest()._waiting] == [6, 6, 6]
+
+
+def test_the_key_and_the_socket_of_a_process_go_with_it() -> None:
+    """Of three runs with two in a process, the second process waits for its next run, and then it is not needed."""
+    runs = [played(task_of("counts", n, keep=2, environment={"GOES": "1"})) for n in range(3)]
+    keys = [run._run.key for run in runs if isinstance(run._run, process.ProcessRun)]
+    for run in runs:
+        run.close()
+    (place,) = newest()._waiting
+    served = gateway()._server._servers
+    assert keys == [keys[0], keys[0], place.key] and place.key in served
+    newest().drop(place)
+    until = time.monotonic() + 60
+    while served.keys() & set(keys) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not served.keys() & set(keys)
 
 
 def test_recorded_effects_are_those_of_their_own_episode() -> None:
