@@ -2,6 +2,7 @@
 
     python benchmarks/gateway.py calls sessions rollout           # on a CPU, in about three minutes
     python benchmarks/gateway.py rollout --rounds 1,2,4           # conversations of 2, 4 and 8 calls
+    python benchmarks/gateway.py rollout --ways native,bare,bare-kept  # and in processes that are kept
     python benchmarks/gateway.py rollout --base MODEL             # with another model, on the GPU if there is one
     python benchmarks/gateway.py team --python PYTHON             # LangGraph against the same team in this process
     python benchmarks/gateway.py team --task code --base smollm2 --lr 2e-5 --tasks 32 --python PYTHON
@@ -109,11 +110,17 @@ def _recipe(base: str, env: dict[str, Any], steps: int, tasks: int, **rest: Any)
     return parse(data, changes)
 
 
-WAYS = {  # the same conversation: in this process, with a bare HTTP client, and with the openai package
+# The same conversation: in this process, with a bare HTTP client, and with the openai package. In the ways with "kept"
+# a process runs many episodes (env.program.keep); in "one-client-kept" all episodes of a process use the same client.
+WAYS = {
     "native": {"coroutine": "programs:talk"},
     "bare": {"function": "programs:bare_talk"},
+    "bare-kept": {"function": "programs:bare_talk"},
     "client": {"function": "programs_openai:client_talk"},
+    "client-kept": {"function": "programs_openai:client_talk"},
+    "one-client-kept": {"function": "programs_openai:one_client_talk"},
 }
+KEEP = 1000  # episodes of a process that is kept
 WORKERS = max(1, min(8, (os.cpu_count() or 1) // 2))
 WALLS = os.environ.get("WALLS", "sandbox")  # "none" where the machine offers no sandbox
 
@@ -154,9 +161,9 @@ def rollout(base: str, ways: Sequence[str], episodes: int, rounds: int, repeats:
     took: dict[str, list[float]] = {way: [] for way in ways}
     used: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     os.environ["ROUNDS"] = str(rounds)
-    plans = {
-        way: resolve(_recipe(base, _program(WAYS[way], environment={"ROUNDS": str(rounds)}), 1, 1)) for way in ways
-    }
+    environment, keep = {"ROUNDS": str(rounds)}, {way: KEEP if way.endswith("kept") else 1 for way in ways}
+    programs = {way: _program(WAYS[way], environment=environment, keep=keep[way]) for way in ways}
+    plans = {way: resolve(_recipe(base, programs[way], 1, 1)) for way in ways}
     team = Team(next(iter(plans.values())).recipe)
     until = time.monotonic() + seconds
     for repeat in range(repeats + 1):  # the first starts the workers and is not counted

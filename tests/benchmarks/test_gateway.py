@@ -26,14 +26,15 @@ def test_calls_sessions_a_rollout_and_a_team_are_measured(
         "--repeats",
         "1",
         "--ways",
-        "native,bare",
+        "native,bare,bare-kept",
         "--rounds",
         "1",
     ]
     calls, sessions, rollout = gateway.main(["calls", "sessions", "rollout", *small])
     assert calls["calls"] == 20 and calls["cpu_ms_per_call"] > 0
     assert sessions["answered"] == 8
-    assert rollout["2 calls"]["bare/native"] > 0 and rollout["2 calls"]["repeats"] == 1
+    assert rollout["2 calls"]["bare-kept/native"] > 0 and rollout["2 calls"]["bare/native"] > 0
+    assert rollout["2 calls"]["repeats"] == 1
     size = {"base": "tiny", "steps": 1, "tasks": 2, "lr": 1e-3}
     found = gateway._trained(gateway._program({**gateway.TASKS["code"], "coroutine": "programs:code"}), size, 60.0)
     assert found["steps"] == 1 and found["failed"] == 0

@@ -21,6 +21,7 @@ from interplay.execution.worker import IsolationLevel, SandboxWorker
 FILES = {
     "cgroup.procs": "", "memory.max": "", "memory.oom.group": "", "pids.max": "", "memory.swap.max": "",
     "memory.events": "low 0\nmax 0\noom 0\noom_kill 3\n", "pids.events": "max 1\n", "cgroup.events": "populated 0\n",
+    "pids.current": "3\n",
 }  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def test_limits_are_those_of_the_job_and_earlier_jobs_are_forgotten(folder: Path
     made.limit(memory_mb=128, processes=5)
     assert (folder / "memory.max").read_text() == str((128 + 32) << 20), "process 1 and the kernel's share besides"
     assert (folder / "pids.max").read_text() == "7" and (folder / "memory.swap.max").read_text() == "0"
-    assert made.excess() == ""
+    assert made.excess() == "" and made.tasks() == 3
     (folder / "pids.events").write_text("max 2\n")
     assert made.excess() == "processes"
     (folder / "memory.events").write_text("low 0\nmax 9\noom 1\noom_kill 4\n")

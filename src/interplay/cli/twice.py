@@ -1,8 +1,9 @@
 """`interplay check` of an outside program: it runs every task twice with the same replies.
 
 A program that asks the same after the same replies can be forked, and a replay can show whether a reply caused its
-crash. The way it repeats earlier replies in its prompts shows how much of a conversation a model will recognise as its
-own (`agents/memory.py`).
+crash. If processes are kept for several episodes (`env.program.keep`), a task also runs in a process that has run
+others: it must ask the same there. The way it repeats earlier replies in its prompts shows how much of a conversation a
+model will recognise as its own (`agents/memory.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from interplay.types import Sample, Task, seed_of
 
 WORDS = ("yes", "no", "maybe", "one", "two", "three", "seven", "blue", "stone", "river", "light", "42", "done")
 
+USED = "in a process that had run other episodes"
+
 
 @dataclass
 class Ran:
@@ -41,30 +44,43 @@ def check_program(console: Console, name: str, options: Sequence[str], tasks: in
         name, given = recipe.env.name, recipe.env.options
         if name != "program":
             raise ConfigError(f"env.name is '{name}'; expected a recipe with a program, or interplay check {name}.")
-    different, drift, calls = 0, Counter[str](), 0
+    different, drift, calls, keep = 0, Counter[str](), 0, 1
     for index in range(tasks):
         task = envs.sample_task(name, given, "train", index, seed)
-        first, again = _ran(task), _ran(task)
+        first, again = _ran(task, alone=True), _ran(task, alone=True)
         calls += sum(map(len, first.asked))
         drift += _recognised(first)
-        why = compare(first, again)
+        keep = OutsideProgram(task).options.program.keep
+        why = compare(first, again) or (_kept(task, first) if keep > 1 else "")
         if why:
             different += 1
             if different == 1:
                 console.print(f"task {index}: {why}", highlight=False, soft_wrap=True)
-    table = Table("", "", title=f"interplay check: {counted(tasks, 'task')}, each run twice", title_justify="left")
+    also = f", and once {USED}" if keep > 1 else ""
+    title = f"interplay check: {counted(tasks, 'task')}, each run twice{also}"
+    table = Table("", "", title=title, title_justify="left")
     table.add_row("calls", str(calls))
-    table.add_row("tasks that asked for something else the second time", str(different))
+    later = "in a later run" if also else "the second time"
+    table.add_row(f"tasks that asked for something else {later}", str(different))
     for how, count in sorted(drift.items()):
         table.add_row(f"history {how}", f"{count} ({count / max(1, calls):.0%})")
     console.print(table)
     return 1 if different else 0
 
 
-def _ran(task: Task) -> Ran:
-    """Run a task once. The replies depend only on what is asked, so both runs of a task get the same replies."""
+def _kept(task: Task, first: Ran) -> str:
+    """How a run in a process that has run other episodes differs from the first run; empty if it does not. Of two runs
+    in processes that are kept, at most one is the first of its process."""
+    why = compare(first, _ran(task)) or compare(first, _ran(task))
+    return f"{USED}, {why}" if why else ""
+
+
+def _ran(task: Task, alone: bool = False) -> Ran:
+    """Run a task once. The replies depend only on what is asked, so all runs of a task get the same replies. With
+    `alone`, it runs in a fresh process."""
     env = envs.make(task)
     assert isinstance(env, OutsideProgram)
+    env.alone = alone
     out = Ran()
     try:
         while env.observe():

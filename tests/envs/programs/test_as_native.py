@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from interplay import algorithms, envs
-from interplay.algorithms import Independent, Tree
+from interplay.algorithms import Independent, SamplingPlan, Tree
 from interplay.algorithms.credit import mix
 from interplay.config import Open, RewardSection
 from interplay.envs import Env
 from interplay.envs import env as registry
+from interplay.envs.programs import process
 from interplay.types import Credit, Episode, Observation, ProgramCall, Role, Spoken, Task, Turn
 
 GAMES = {
@@ -135,3 +136,25 @@ def test_streamed_replies_are_the_same_training_data(monkeypatch: pytest.MonkeyP
     native, outside = tasks_of("tictactoe", monkeypatch, 1, **{**HTTP, "function": "http_game:play_streaming"})
     a, b = (players.play(tasks, Independent(2)) for tasks in (native, outside))
     assert [trained(e) for e in a] == [trained(e) for e in b]
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "plan"),
+    [
+        ("matrix", "http_game:play", Independent(2)),
+        ("tictactoe", "http_game:play_streaming", Independent(2)),
+        ("kuhn", "http_game:play", Tree(2, "playout")),
+    ],
+)
+def test_processes_that_are_kept_give_the_same_training_data(
+    name: str, function: str, plan: SamplingPlan, monkeypatch: pytest.MonkeyPatch, players: Any
+) -> None:
+    """All processes have run other episodes before those that are compared. One game streams, and one is a tree."""
+    program = {"linger": 200.0, "keep": 100, "environment": {"GAME": name}}
+    native, outside = tasks_of(name, monkeypatch, 1, function=function, program=program)
+    a, _, b = (players.play(tasks, plan) for tasks in (native, outside, outside))
+    assert [trained(e) for e in a] == [trained(e) for e in b]
+    *_, worker = process._workers.values()
+    assert worker._waiting and all(place.left < 99 for place in worker._waiting)
+    how = ("grpo", {"group": 2}) if name != "kuhn" else ("at_grpo", {"candidates": 2, "continuation": "playout"})
+    assert advantages(*how, a) == advantages(*how, b)

@@ -23,7 +23,8 @@ from interplay.types import Task
 
 TEAMS = Path(__file__).parent / "teams"
 NAMES = (
-    "cgroup.procs", "memory.max", "memory.oom.group", "pids.max", "memory.events", "pids.events", "cgroup.events",
+    "cgroup.procs", "memory.max", "memory.oom.group", "pids.max", "memory.events", "pids.events", "pids.current",
+    "cgroup.events",
 )  # fmt: skip
 
 

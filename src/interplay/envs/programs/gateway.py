@@ -1,7 +1,8 @@
 """The gateway: one HTTP server for all programs of this process, with a session for each run of a program.
 
 It has a thread and an event loop of its own, so engines and environments cannot block it. Each session has a 128-bit
-key, which becomes invalid when the run ends.
+key, which becomes invalid when the run ends. If a process does several runs (`env.program.keep`), they have the same
+key one after another, because the program may keep a client in which the key is stored.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from interplay.envs.programs.wire import ChatOrder, route
 from interplay.errors import EnvError
 from interplay.types import HistoryMatch
 
+# The key of clients that a program makes when it is imported, before its processes are forked. In a network that no
+# other process is in, it stands for the key of the process.
+THIS_PROCESS = "this-process"
 _ENDED = "the episode of this key has ended."
 
 
@@ -57,7 +61,7 @@ class _CallInFlight:
 class HttpRun(ProgramRun):
     """A run of a program that asks through the gateway. Only the gateway's thread uses the private attributes."""
 
-    def __init__(self, options: OutsideOptions, effects: EffectLog | None = None) -> None:
+    def __init__(self, options: OutsideOptions, effects: EffectLog | None = None, key: str = "") -> None:
         super().__init__(effects=effects or EffectLog())
         self.options = options
         how = options.program
@@ -69,7 +73,7 @@ class HttpRun(ProgramRun):
         self.seconds = how.seconds
         self.linger = how.linger / 1000 if len(options.roles) > 1 else 0.0
         self.gateway = gateway()
-        self.key = secrets.token_hex(16)
+        self.key = key or new_key()
         self._calls: list[_CallInFlight] = []
         self._waiter: Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -83,6 +87,7 @@ class HttpRun(ProgramRun):
 
     async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Future[None]) -> list[Reply]:
         if self.ended:
+            self.asked_late()
             raise GoneError(_ENDED)
         call = next((c for c in self._calls if c.waiter is None and c.digest == digest), None) if retry else None
         if call is None:
@@ -145,6 +150,14 @@ class HttpRun(ProgramRun):
                     call.waiter.set_exception(GoneError(_ENDED))
             self._settles_after(0.0)
 
+    def asked_late(self) -> None:
+        """The program has made a request after its end."""
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether a request still waits for its answer."""
+        return any(call.waiter is not None and not call.waiter.done() for call in self._calls)
+
     # -- from any thread ------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
@@ -186,8 +199,17 @@ class HttpRun(ProgramRun):
         return HttpReply.error(404, "this session ends with its program.")
 
     def close(self) -> None:
-        self.gateway.sessions.pop(_hashed(self.key), None)
+        self.leave()
         self.gateway.call(self._end, None, None)
+
+    def leave(self) -> None:
+        """Make the key invalid, unless it is already the key of a later run."""
+        if self.gateway.sessions.get(_hashed(self.key)) is self:
+            self.gateway.forget(self.key)
+
+
+def new_key() -> str:
+    return secrets.token_hex(16)
 
 
 def _hashed(key: str) -> str:
@@ -212,6 +234,7 @@ class Gateway:
         _allow_connections()
         self.attach: Handler | None = None  # handles requests of services to open a session
         self.sessions: dict[str, HttpRun] = {}
+        self._adopting: set[asyncio.Task[None]] = set()  # the loop itself holds its tasks only weakly
         self._loop = asyncio.new_event_loop()
         self._router = ChatRouter(lambda key: self.sessions.get(_hashed(key)), self._here)
         self._server = HttpServer(self._handle, port=port)
@@ -226,9 +249,34 @@ class Gateway:
     def port(self) -> int:
         return self._server.port
 
-    def adopt(self, listener: socket.socket) -> None:
+    def adopt(self, listener: socket.socket, name: str) -> None:
         """Also serve the connections of a socket on which a worker listens, in a network of its own."""
-        asyncio.run_coroutine_threadsafe(self._server.adopt(listener), self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(self._server.adopt(listener, name), self._loop).result(30)
+
+    def adopt_from(self, lender: socket.socket) -> None:
+        """Also serve the sockets that processes send through `lender`, each with the key of its process."""
+        self.call(self._loop.add_reader, lender.fileno(), self._receive, lender)
+
+    def _receive(self, lender: socket.socket) -> None:
+        key, files, *_ = socket.recv_fds(lender, 64, 1)
+        if not files:  # the worker has ended
+            self._loop.remove_reader(lender.fileno())
+            lender.close()
+            return
+        listener = socket.socket(fileno=files[0])
+        task = self._loop.create_task(self._adopt(listener, key.decode()))
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+    async def _adopt(self, listener: socket.socket, key: str) -> None:
+        await self._server.adopt(listener, key)
+        if _hashed(key) not in self.sessions:  # the process is not needed any more
+            self._server.abandon(key)
+
+    def forget(self, key: str) -> None:
+        """Make a key invalid, and close the socket of its process, if it has one."""
+        self.sessions.pop(_hashed(key), None)
+        self.call(self._server.abandon, key)
 
     def call(self, function: Any, *args: Any) -> None:
         """Schedule `function` on the gateway's loop."""
@@ -237,11 +285,17 @@ class Gateway:
 
     async def _handle(self, request: HttpRequest) -> HttpReply:
         parts = request.path.strip("/").split("/")
+        if request.name and parts[:2] == ["s", THIS_PROCESS]:
+            parts[1] = request.name
+            request = replace(request, path="/".join(["", *parts]))
         if request.method == "POST" and self._here(request.headers.get("host", "")):
             if parts == ["attach"]:
                 return await (self.attach or _nobody_waits)(request)
             run = self.sessions.get(_hashed(parts[1])) if len(parts) > 2 and parts[0] == "s" else None
             if run is not None and parts[2:] in (["end"], ["v1", "effects"]):
+                if run.ended and parts[2] != "end":
+                    run.asked_late()
+                    return HttpReply.error(410, _ENDED)
                 try:
                     return run.end(request.json()) if parts[2] == "end" else run.effects.posted(request.json())
                 except (ValueError, RecursionError) as error:

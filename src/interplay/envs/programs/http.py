@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -28,6 +29,7 @@ class HttpRequest:
     headers: Mapping[str, str]  # the names are in lower case
     body: bytes
     lost: asyncio.Future[None]  # done when the connection is closed
+    name: str = ""  # of the socket that accepted the connection, see `HttpServer.adopt`
 
     def json(self) -> Mapping[str, Any]:
         found = json.loads(self.body or b"{}")
@@ -75,7 +77,7 @@ class HttpServer:
 
     def __init__(self, handler: Handler, host: str = "127.0.0.1", port: int = 0) -> None:
         self.handler, self.host, self.port = handler, host, port
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: dict[str, asyncio.AbstractServer] = {}
         self._open: set[_Connection] = set()
         self.busy = 0
 
@@ -83,16 +85,22 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(self._connection, self.host, self.port, backlog=2048)
         self.port = server.sockets[0].getsockname()[1]
-        self._servers.append(server)
+        self._servers[""] = server
 
-    async def adopt(self, listener: socket.socket) -> None:
-        """Also accept connections of a socket that already listens. It may belong to another network namespace."""
-        loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_server(self._connection, sock=listener, backlog=2048))
+    async def adopt(self, listener: socket.socket, name: str) -> None:
+        """Also accept connections of a socket that already listens. It may belong to another network namespace. Its
+        requests have this name."""
+        made = functools.partial(self._connection, name)
+        self._servers[name] = await asyncio.get_running_loop().create_server(made, sock=listener, backlog=2048)
+
+    def abandon(self, name: str) -> None:
+        """Accept no more connections of a socket that was adopted with this name."""
+        if (server := self._servers.pop(name, None)) is not None:
+            server.close()
 
     async def stop(self, patience: float = 0.0) -> None:
         """Accept no more connections, wait at most `patience` seconds for requests in flight, then close them."""
-        for server in self._servers:
+        for server in self._servers.values():
             server.close()
         until = asyncio.get_running_loop().time() + patience
         while self.busy and asyncio.get_running_loop().time() < until:
@@ -100,15 +108,15 @@ class HttpServer:
         for connection in list(self._open):
             connection.close()
 
-    def _connection(self) -> _Connection:
-        return _Connection(self)
+    def _connection(self, name: str = "") -> _Connection:
+        return _Connection(self, name)
 
 
 class _Connection(asyncio.Protocol):
     """One connection. Its requests are answered one after another; one task serves each of them."""
 
-    def __init__(self, server: HttpServer) -> None:
-        self._server = server
+    def __init__(self, server: HttpServer, name: str) -> None:
+        self._server, self._name = server, name
         self._transport: asyncio.Transport | None = None
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._data = bytearray()
@@ -176,7 +184,7 @@ class _Connection(asyncio.Protocol):
         if body is None:
             return None
         self._head = None
-        return HttpRequest(head.method, head.path, head.headers, body, self._lost)
+        return HttpRequest(head.method, head.path, head.headers, body, self._lost, self._name)
 
     async def _serve(self, request: HttpRequest) -> None:
         server = self._server

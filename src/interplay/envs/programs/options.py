@@ -44,6 +44,12 @@ class RunSection(Section):
     recorded: bool = Field(
         False, description="with `effects`: all tools with side effects are recorded, see docs/programs.md"
     )
+    keep: int = Field(
+        1,
+        ge=1,
+        description="number of episodes that a process of a `function` runs, one after another; more than 1 only if "
+        "the program keeps no state from one task to the next, see docs/programs.md",
+    )
     workers: int = Field(1, ge=1, description="number of worker processes that runs are forked from")
     python: str = Field("", description="the Python interpreter that runs the program; default: this one")
     walls: Literal["sandbox", "none"] = Field(
@@ -92,6 +98,11 @@ class OutsideOptions(Section):
             raise ConfigError(f"env.roles is {self.roles}; expected the names of the program's roles, each once.")
         if self.program.recorded and not self.program.effects:
             raise ConfigError("env.program.recorded is true, and effects is not; expected effects = true too.")
+        if self.program.keep > 1 and not self.function:
+            raise ConfigError(
+                f"env.program.keep is {self.program.keep}, but the program is no function; expected keep = 1, or "
+                "env.function."
+            )
         for role in self.route:
             if role not in self.roles:
                 raise ConfigError(f"env.route has '{role}'; expected one of env.roles: {', '.join(self.roles)}.")

@@ -1,11 +1,13 @@
 """Programs that run in separate, sandboxed processes, with the gateway as their only network.
 
-A worker (`worker.py`) is started once for each program and forks a process for each run. That process does not inherit
-the trainer's environment variables, and telemetry of frameworks is switched off in it.
+A worker (`worker.py`) is started once for each program and forks the processes of its runs: one for each run, or for
+`env.program.keep` runs, one after another. They do not inherit the trainer's environment variables, and telemetry of
+frameworks is switched off in them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import itertools
 import json
@@ -19,11 +21,12 @@ import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from interplay.envs.programs.effects import EffectLog
-from interplay.envs.programs.gateway import HttpRun, gateway
+from interplay.envs.programs.gateway import THIS_PROCESS, HttpRun, gateway, new_key
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.run import ProgramCrash
 from interplay.errors import ConfigError, EnvError
@@ -42,11 +45,30 @@ LENT = Path(__file__).with_name("lent")  # modules that every program can import
 NO_CERTIFICATES = {"SSL_CERT_DIR": str(LENT)}
 
 
-class ProcessRun(HttpRun):
-    """One run of a command or a function in a separate process."""
+# The gateway's loop goes round this often before a process that is kept gets its next run. A request on a new
+# connection is handled after five rounds. So a request that a run sent before it ended counts for that run only.
+ROUNDS = 6
 
-    def __init__(self, options: OutsideOptions, row: Mapping[str, Any], seed: int, effects: EffectLog) -> None:
-        super().__init__(options, effects)
+
+@dataclass(eq=False)
+class ProcessPlace:
+    """A process that runs programs, as the trainer knows it: its key, and how many runs may still begin in it."""
+
+    number: int
+    key: str
+    left: int
+    over: bool = False  # no more runs begin in it
+
+
+class ProcessRun(HttpRun):
+    """One run of a command or a function in a separate process. With `alone`, this process has had no other run."""
+
+    def __init__(
+        self, options: OutsideOptions, row: Mapping[str, Any], seed: int, effects: EffectLog, alone: bool = False
+    ) -> None:
+        self._worker = _worker_of(options)
+        self._place = self._worker.take(1 if alone else options.program.keep)
+        super().__init__(options, effects, self._place.key)
         told = json.dumps(row, ensure_ascii=False)
         environment = {
             "OPENAI_BASE_URL": self.url, "OPENAI_API_BASE": self.url, "OPENAI_API_KEY": self.key,
@@ -54,12 +76,17 @@ class ProcessRun(HttpRun):
             "PYTHONHASHSEED": "0",
         }  # fmt: skip
         self._reported = False
-        self._worker = _worker_of(options)
-        self._number = self._worker.begin(self, environment, row)
+        self._number = self._worker.begin(self, self._place, environment, row)
 
-    def told(self, how: Mapping[str, Any]) -> None:
-        """Finish the run with the worker's report of how it ended."""
+    def told(self, how: Mapping[str, Any], kept: bool) -> None:
+        """Finish the run with the worker's report of how it ended, and of whether its process is `kept`."""
         self._reported = True
+        if kept and "result" in how:
+            self.gateway.call(self._give_back, ROUNDS, how["result"])
+            return
+        self._place.over = True
+        if kept:  # its result cannot be read
+            self._worker.drop(self._place)
         if "crash" in how:
             self.finish(None, ProgramCrash(**how["crash"]))
         elif "result" in how:
@@ -67,10 +94,33 @@ class ProcessRun(HttpRun):
         else:
             self.finish(_value(str(how["out"])))
 
+    def _give_back(self, rounds: int, result: Any) -> None:
+        """Finish the run after some rounds of the gateway's loop. Then its process can get another run, unless one of
+        its requests was not answered."""
+        if rounds:
+            asyncio.get_running_loop().call_soon(self._give_back, rounds - 1, result)
+            return
+        if self._place.over or self.unanswered:
+            self._worker.drop(self._place)
+        else:
+            self._worker.give_back(self._place)
+        self._end(result, None)
+
+    def asked_late(self) -> None:
+        """End the process if it waits for its next run: something in it still runs."""
+        if self._reported and not self._place.over:
+            self._worker.drop(self._place)
+
     def close(self) -> None:
-        super().close()
         if not self._reported:
+            self._place.over = True
             self._worker.end(self._number)
+        super().close()
+
+    def leave(self) -> None:
+        """While the process waits for its next run, the key stays, so that a late request is noticed."""
+        if self._place.over:
+            super().leave()
 
 
 def _value(out: str) -> Any:
@@ -92,7 +142,7 @@ def _how(text: str) -> Mapping[str, Any]:
 
 
 class ProgramWorker:
-    """The worker process that forks a process for each run. A thread reads its reports."""
+    """The worker process that forks the processes of runs. A thread reads its reports."""
 
     def __init__(self, options: OutsideOptions) -> None:
         how = options.program
@@ -101,7 +151,9 @@ class ProgramWorker:
         if found is None:
             raise ConfigError(f"env.program.python is '{python}', which is no program; expected a Python interpreter.")
         sweep(tempfile.gettempdir())
-        here, lender = socket.socketpair()
+        here, lender = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        walled = how.walls == "sandbox" and not how.network
+        own = walled and how.keep > 1  # a network for each process, so that it is known whose request a request is
         paths = [*_program_paths(own=not how.python), str(LENT)]
         made = {
             "walls": how.walls == "sandbox", "network": how.network, "port": gateway().port,
@@ -110,10 +162,10 @@ class ProgramWorker:
             "readable": [os.getcwd(), *map(os.path.abspath, how.readable), *paths],
             "memory_mb": how.memory_mb, "processes": how.processes, "cpu_seconds": how.cpu_seconds,
             "disk_mb": how.disk_mb, "prefix": f"{PREFIX}programs-", "under": tempfile.gettempdir(),
-            "spares": SPARES // how.workers,
+            "spares": SPARES // how.workers, "keep": how.keep, "own_network": own,
             "environment": {**SILENT, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8",
                             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{os.getcwd()}{os.pathsep}{LENT}",
-                            **(NO_CERTIFICATES if how.walls == "sandbox" and not how.network else {}),
+                            **(NO_CERTIFICATES if walled else {}), **(_import_address() if own else {}),
                             **how.environment},
         }  # fmt: skip
         self._process = subprocess.Popen(
@@ -125,18 +177,47 @@ class ProgramWorker:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._runs: weakref.WeakValueDictionary[int, ProcessRun] = weakref.WeakValueDictionary()
+        self._waiting: list[ProcessPlace] = []  # their processes wait for their next run
         first = self._heard()
         if "trouble" in first:
             raise ConfigError(_why(options, first))
-        with here:
-            if made["walls"] and not how.network:
-                gateway().adopt(socket.socket(fileno=socket.recv_fds(here, 1, 1)[1][0]))
+        if own:
+            gateway().adopt_from(here)
+        else:
+            with here:
+                if walled:
+                    lent = socket.recv_fds(here, 64, 1)[1][0]
+                    gateway().adopt(socket.socket(fileno=lent), f"worker {self._process.pid}")
         threading.Thread(target=self._listen, name="programs", daemon=True).start()
 
-    def begin(self, run: ProcessRun, environment: Mapping[str, str], row: Mapping[str, Any]) -> int:
+    def take(self, runs: int) -> ProcessPlace:
+        """The place of a run: that of a process that waits for its next run, or a new one for this many runs."""
+        with self._lock:
+            waits = runs > 1 and self._waiting
+            place = self._waiting.pop() if waits else ProcessPlace(next(self._numbers), new_key(), runs)
+            place.left -= 1
+            return place
+
+    def give_back(self, place: ProcessPlace) -> None:
+        with self._lock:
+            self._waiting.append(place)
+
+    def drop(self, place: ProcessPlace) -> None:
+        """End a process that waits for its next run."""
+        place.over = True
+        with self._lock:
+            self._waiting = [one for one in self._waiting if one is not place]
+        gateway().forget(place.key)
+        with suppress(EnvError):
+            self._tell({"drop": place.number})
+
+    def begin(
+        self, run: ProcessRun, place: ProcessPlace, environment: Mapping[str, str], row: Mapping[str, Any]
+    ) -> int:
         number = next(self._numbers)
         self._runs[number] = run
-        self._tell({"id": number, "environment": dict(environment), "task": dict(row)})
+        order = {"id": number, "environment": dict(environment), "task": dict(row)}
+        self._tell({**order, "place": place.number, "last": not place.left})
         return number
 
     def end(self, number: int) -> None:
@@ -171,7 +252,12 @@ class ProgramWorker:
             told = json.loads(line)
             run = self._runs.pop(told["id"], None)
             if run is not None:
-                run.told(_how(told["how"]))
+                run.told(_how(told["how"]), told["kept"] is not None)
+            elif told["kept"] is not None:  # nobody needs the run any more
+                with suppress(EnvError):
+                    self._tell({"drop": told["kept"]})
+        for place in self._waiting:
+            gateway().forget(place.key)
         for run in list(self._runs.values()):
             run.finish(
                 None, ProgramCrash("lost worker", "the process that runs are forked from has ended", "no place", True)
@@ -185,6 +271,12 @@ class ProgramWorker:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
             self._process.kill()
+
+
+def _import_address() -> dict[str, str]:
+    """The variables for clients that the program makes when it is imported."""
+    url = f"http://127.0.0.1:{gateway().port}/s/{THIS_PROCESS}/v1"
+    return {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url, "OPENAI_API_KEY": THIS_PROCESS}
 
 
 def _program_paths(own: bool) -> list[str]:

@@ -261,6 +261,7 @@ class OutsideProgram(Asking):
         known = {key: value for key, value in task.data.items() if key != ROW}
         self.options = OutsideOptions.model_validate(known)
         self.roles = tuple(self.options.roles)
+        self.alone = False  # run in a process that has had no other run, whatever `keep` says
         how = self.options.program
         self.blame, self.crashed, self.effects = how.blame, how.crashed, how.effects and not how.recorded
 
@@ -286,7 +287,8 @@ class OutsideProgram(Asking):
         if options.attach:
             attach.prepare(options)
             return attach.AttachedRun(options, self.task.data[ROW], self.task.seed, self.log)
-        return ProcessRun(options, self.task.data[ROW], self.task.seed, self.log)
+        alone = self.alone or self._crash is not None  # what an earlier run left behind must not crash a replay again
+        return ProcessRun(options, self.task.data[ROW], self.task.seed, self.log, alone)
 
     def rewarded(self, result: Any, calls: list[ProgramTurn]) -> Rewards | Awaitable[Rewards]:
         if not self.options.reward:  # a service posted its rewards

@@ -26,7 +26,8 @@ def told_by(data: bytes | bytearray) -> dict:
         said = json.loads(data)
         if "crash" in said:
             return {"crash": {name: str(said["crash"][name])[:500] for name in ("kind", "words", "place")}}
-        return {"result": said["result"], "imported": [str(name) for name in said["imported"]]}
+        imported = [str(name) for name in said["imported"]]
+        return {"result": said["result"], "imported": imported, "again": said.get("again")}
     except (ValueError, KeyError, TypeError, RecursionError):
         return {"crash": {"kind": "UnreadableResult", "words": "its result is no JSON", "place": "an unknown place"}}
 

@@ -49,8 +49,19 @@ def enter_namespaces(network: bool) -> None:
         if os.path.isdir(folder) and not os.path.islink(folder):
             _call("mounts", _LIBC.mount(tmpfs, folder, tmpfs, 0, b"size=64k"))
     if not network:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
-            fcntl.ioctl(link, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))  # up and running
+        _start_loopback()
+
+
+def _start_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+        fcntl.ioctl(link, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))  # up and running
+
+
+def own_network(port: int) -> socket.socket:
+    """Enter a network that has only a loopback and that no other process is in, and listen there."""
+    _call("network namespaces", _LIBC.unshare(_NEW_NET))
+    _start_loopback()
+    return listen(port)
 
 
 def limit_folder(folder: str, megabytes: float) -> None:
@@ -157,8 +168,13 @@ def readable_by_default() -> list[str]:
     return [*SYSTEM, sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)]
 
 
-def lend_listener(port: int, to: int) -> None:
-    """Listen on the loopback of this network, and give the socket to the process at the other end of the Unix socket
-    `to`. That process accepts the connections itself, so nothing is copied on the way to it."""
-    with socket.socket(fileno=to) as lender, socket.create_server(("127.0.0.1", port), backlog=1024) as listener:
-        socket.send_fds(lender, [b"\0"], [listener.fileno()])
+def listen(port: int) -> socket.socket:
+    """Listen on the loopback of this network."""
+    return socket.create_server(("127.0.0.1", port), backlog=1024)
+
+
+def lend(listener: socket.socket, to: int, name: bytes) -> None:
+    """Give the socket with its name to the process at the other end of the Unix socket `to`. That process accepts the
+    connections itself, so nothing is copied on the way to it."""
+    with socket.socket(fileno=to) as lender, listener:
+        socket.send_fds(lender, [name], [listener.fileno()])

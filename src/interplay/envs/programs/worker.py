@@ -2,16 +2,16 @@
 because it runs under the program's own Python.
 
 It reads jobs from its standard input and writes how they ended to its standard output, one JSON object on a line. A
-function is imported once, here, and each run of it is a fork. A command is started again for each run. The first
-argument is a JSON object with the settings of the worker.
+function is imported once, here, and the processes that run it are forks. A command is started again for each run. The
+first argument is a JSON object with the settings of the worker.
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
 import gc
 import importlib
-import itertools
 import json
 import os
 import resource
@@ -31,13 +31,15 @@ sys.path[:0] = [HERE, JAIL]
 import cgroup  # type: ignore[import-not-found]  # noqa: E402
 import folder as disk  # type: ignore[import-not-found]  # noqa: E402
 import forked  # type: ignore[import-not-found]  # noqa: E402
+import inside  # type: ignore[import-not-found]  # noqa: E402
 import processes  # type: ignore[import-not-found]  # noqa: E402
 import reports  # type: ignore[import-not-found]  # noqa: E402
 import walls  # type: ignore[import-not-found]  # noqa: E402
+import watch  # type: ignore[import-not-found]  # noqa: E402
 
 sys.path[:] = [p for p in sys.path if p not in (HERE, JAIL)]  # the program must not import these files
-for _name in ("cgroup", "folder", "forked", "processes", "reports", "walls"):  # a program may have such modules too
-    del sys.modules[_name]
+for _name in ("cgroup", "folder", "forked", "inside", "processes", "reports", "walls", "watch"):
+    del sys.modules[_name]  # a program may have such modules too
 
 LARGEST = 16 << 20  # the most bytes of a program's output
 IDLE = 0.002  # seconds without anything to do after which another process is made ready for a later run
@@ -51,11 +53,13 @@ class ForkServer:
     def __init__(self, made: dict) -> None:
         self.made = made
         self.jobs: dict[int, forked.ForkedRun] = {}
-        self.spares: list[forked.ForkedRun] = []  # they wait for a run
+        self.spares: list[forked.ForkedRun] = []  # they wait for their first run
+        self.kept: dict[int, forked.ForkedRun] = {}  # they wait for their next run, by their place
         self.peak = 0  # how many should wait: as many as have run at once
         self.selector = selectors.EpollSelector()
         self.function: Callable[..., object] | None = None
         self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.watch = watch.RunWatch(made, processes, self.proc)
         self.folder = tempfile.mkdtemp(prefix=made["prefix"], dir=made["under"])
         self.held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self.held, fcntl.LOCK_SH)  # while it is locked, no process removes it
@@ -82,12 +86,13 @@ class ForkServer:
             (resource.RLIMIT_CORE, (0, 0)),
             (resource.RLIMIT_NOFILE, self.open_files),
             forked.limit(resource.RLIMIT_DATA, int(made["memory_mb"] * MEGABYTE)),
-            forked.limit(resource.RLIMIT_CPU, int(made["cpu_seconds"]) + 1),
+            # For all runs of a process together; `look` limits each of them.
+            forked.limit(resource.RLIMIT_CPU, int(made["cpu_seconds"] * made["keep"]) + 2),
         ]
         self.place = cgroup.find_place()[0]  # after isolation, because then root may not divide another user's group
-        if made["walls"] and not made["network"]:
-            walls.lend_listener(made["port"], made["lender"])
-        else:
+        if made["walls"] and not made["network"] and not made["own_network"]:
+            walls.lend(walls.listen(made["port"]), made["lender"], b"all")
+        elif not made["own_network"]:
             os.close(made["lender"])
         os.environ.clear()
         os.environ.update(made["environment"])
@@ -116,7 +121,7 @@ class ForkServer:
         begun = b""
         looked = time.monotonic()
         while True:
-            wanted = len(self.spares) < self.peak
+            wanted = len(self.spares) + len(self.kept) < self.peak
             ready = self.selector.select(IDLE if wanted else LOOK if self.jobs else None)
             if wanted and not ready:
                 self.spares.append(self.fork())
@@ -131,29 +136,48 @@ class ForkServer:
                     *lines, begun = (begun + data).split(b"\n")
                     for line in lines:
                         self.told(json.loads(line))
+                elif key.fd == key.data.order:
+                    self.send(key.data)
                 else:
                     self.heard(key.data, key.fd)
 
     def told(self, order: dict) -> None:
         if "end" in order:
             job = self.jobs.get(order["end"])
-            if job is not None:
-                self.kill(job)
+        elif "drop" in order:
+            job = self.kept.get(order["drop"])
         else:
             self.begin(order)
+            return
+        if job is not None:
+            self.kill(job)
 
     def begin(self, order: dict) -> None:
-        while True:
+        job = self.kept.pop(order["place"], None)
+        while job is None or not job.tell(order):  # it has ended while it waited
             job = self.spares.pop() if self.spares else self.fork()
-            try:
-                with os.fdopen(job.order, "wb") as pipe:
-                    pipe.write(json.dumps(order).encode())
-                break
-            except BrokenPipeError:  # it has ended while it waited
-                continue
-        job.number = order["id"]
         self.jobs[order["id"]] = job
+        if job.unsent:
+            self.selector.register(job.order, selectors.EVENT_WRITE, job)
+        elif job.last:
+            self.close_order(job)
         self.peak = min(max(self.peak, len(self.jobs)), self.made["spares"])
+
+    def send(self, job: forked.ForkedRun) -> None:
+        """Send more of an order that the pipe could not take at once."""
+        if not job.send():
+            self.close_order(job)
+        elif not job.unsent:
+            self.selector.unregister(job.order)
+            if job.last:
+                self.close_order(job)
+
+    def close_order(self, job: forked.ForkedRun) -> None:
+        if job.order is not None:
+            if job.order in self.selector.get_map():
+                self.selector.unregister(job.order)
+            os.close(job.order)
+            job.order = None
 
     def fork(self) -> forked.ForkedRun:
         """A process that is ready to run the program, and waits to be told the task."""
@@ -161,11 +185,12 @@ class ForkServer:
         folder = self.home if walled else tempfile.mkdtemp(dir=self.folder)
         pipes = {name: os.pipe() for name in ("out", "err", "result")}
         told, order = os.pipe()
+        os.set_blocking(order, False)
         group = self.new_group()
         others = [order, self.out, self.proc, self.held, self.selector.fileno(), *(r for r, _ in pipes.values())]
         others += [self.spaces.own] if walled else []
-        for job in (*self.jobs.values(), *self.spares):
-            others += job.reads if job.number is not None else [*job.reads, job.order]
+        for job in self.everyone():
+            others += job.files()
         ranges = forked.ranges_of(others)
         pid = self.spaces.fork() if walled else os.fork()
         if pid == 0:
@@ -195,6 +220,9 @@ class ForkServer:
             self.selector.register(r, selectors.EVENT_READ, job)
         return job
 
+    def everyone(self) -> list[forked.ForkedRun]:
+        return [*self.jobs.values(), *self.spares, *self.kept.values()]
+
     def new_group(self) -> cgroup.Cgroup | None:
         """A control group for one run, with its limits. The folder of an isolated run is in memory too. If no group can
         be made, runs continue without one, and only `look` limits them."""
@@ -212,7 +240,7 @@ class ForkServer:
         return group
 
     def child(self, told: int, folder: str, pipes: dict[str, int]) -> None:
-        """The process of a run, until the run has ended."""
+        """The process of one or more runs, until it is not needed any more."""
         os.setsid()
         walls.die_with_parent()
         null = os.open(os.devnull, os.O_RDONLY)
@@ -221,6 +249,9 @@ class ForkServer:
             os.close(fd)
         if self.made["walls"]:
             walls.limit_folder(folder, self.made["disk_mb"])
+        lend = None
+        if self.made["own_network"]:
+            lend = functools.partial(walls.lend, walls.own_network(self.made["port"]), self.made["lender"])
         os.environ["HOME"] = os.environ["TMPDIR"] = folder
         os.chdir(folder if self.made["walls"] else self.made["cwd"])
         for kind, values in self.limits:
@@ -229,33 +260,8 @@ class ForkServer:
             self.files.restrict(folder)
             if self.sockets is not None:
                 self.sockets.restrict()
-        with os.fdopen(told, "rb") as pipe:
-            data = pipe.read()
-        if not data:  # it is not needed any more
-            return
-        order = json.loads(data)
-        for name, value in order["environment"].items():  # `update` is slower in a new process: it touches more memory
-            os.environ[name] = value
-        if self.made["command"]:
-            os.set_inheritable(pipes["result"], False)
-            os.execvpe(self.made["command"][0], self.made["command"], os.environ)
-        self.call(order["task"], pipes["result"])
-
-    def call(self, task: dict, result: int) -> None:
-        before = len(sys.modules)
-        try:
-            assert self.function is not None
-            told = {"result": self.function(task)}
-            # The newest modules are last. To look at the others would copy the memory of all their names.
-            late = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - before)))
-            written = json.dumps({**told, "imported": late[::-1]}).encode()
-        except BaseException as error:
-            frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-            crash = {"kind": type(error).__name__, "words": str(error)[:500], "place": reports.place_of(frames)}
-            written = json.dumps({"crash": crash}).encode()
-        with os.fdopen(result, "wb") as pipe:
-            pipe.write(written)
-        sys.stdout.flush()
+        first = inside.FirstState(folder, disk.empty) if self.made["keep"] > 1 else None
+        inside.RunProcess(self.made, self.function, pipes["result"], first, reports.place_of).serve(told, lend)
 
     def heard(self, job: forked.ForkedRun, fd: int) -> None:
         name = job.reads[fd]
@@ -265,6 +271,10 @@ class ForkServer:
             return
         if data and len(job.written[name]) + len(data) <= LARGEST:
             job.written[name] += data
+            if name == "result" and job.number is None:  # it may report only while it has a run
+                self.kill(job)
+            elif name == "result" and not job.last and data.endswith(b"\n"):
+                self.returned(job)
             return
         if data:
             what = "returned" if name == "result" else "printed"
@@ -278,31 +288,28 @@ class ForkServer:
         elif name == "result" and job.written["result"] and not job.excess:
             self.report(job, reports.told_by(job.written["result"]))  # before its processes have ended
 
+    def returned(self, job: forked.ForkedRun) -> None:
+        """A run has ended whose process may do another one. It is kept if it says that it is ready after this run, if
+        it has written nothing else, and if the run has left no threads and no processes behind."""
+        line, _, more = bytes(job.written["result"]).partition(b"\n")
+        how = reports.told_by(line)
+        self.watch.find_numbers(self.everyone())
+        kept = how.get("again") == job.number and not more and self.watch.is_alone(job)
+        if kept:
+            self.kept[job.place] = job
+        self.report(job, how, job.place if kept else None)
+        if not kept:
+            self.kill(job)
+
     def look(self) -> None:
-        """End runs whose processes together use more than they may. The kernel limits the memory of each process. If a
-        run has a control group, the kernel also limits what the group counts: all memory, with the files of the run,
-        and all threads."""
-        most, count = self.made["memory_mb"], self.made["processes"]
-        self.find_numbers()
-        for job in [job for job in self.jobs.values() if job.shown]:
-            members = processes.family(job.shown, self.proc, itself=True)
-            if len(members) > count:
-                job.excess = f"it used more than env.program.processes ({count})"
-            elif sum(processes.resident(pid, self.proc) for pid in members) > most:  # quick: shared pages count often
-                used = sum(processes.memory_of(tasks, self.proc) for tasks in members.values())
-                job.excess = f"it used more than env.program.memory_mb ({most:g})" if used > most else ""
+        """End runs whose processes use more than they may. The kernel limits the memory of each process. If a run has a
+        control group, the kernel also limits what the group counts: all memory, with the files of the run, and all
+        threads."""
+        self.watch.find_numbers(self.everyone())
+        for job in [job for job in self.jobs.values() if job.shown and not job.excess]:
+            job.excess = self.watch.excess_of(job)
             if job.excess:
                 self.kill(job)
-
-    def find_numbers(self) -> None:
-        """Find the numbers that /proc shows for new runs. If this process is in a namespace of its own, they differ
-        from the numbers that it sees itself."""
-        new = {job.pid: job for job in self.jobs.values() if not job.shown}
-        found = {pid: pid for pid in new}
-        if new and self.made["walls"]:
-            found = processes.new_children({job.shown for job in self.jobs.values()}, self.proc)
-        for pid, job in new.items():
-            job.shown = found.get(pid, 0)
 
     def kill(self, job: forked.ForkedRun) -> None:
         """End all processes of a run. In a process namespace or a control group these are all that it started; without
@@ -317,17 +324,16 @@ class ForkServer:
             os.killpg(job.pid, signal.SIGKILL)
 
     def ended(self, job: forked.ForkedRun) -> None:
-        _, status, used = os.wait4(job.pid, 0)
-        code = os.waitstatus_to_exitcode(status) & 255
+        code = os.waitstatus_to_exitcode(os.waitpid(job.pid, 0)[1]) & 255
         out, err = (job.written[n].decode("utf-8", "replace") for n in ("out", "err"))
-        if used.ru_utime + used.ru_stime > self.made["cpu_seconds"]:
-            err += f"\nit used more than env.program.cpu_seconds ({self.made['cpu_seconds']:g})\n"
         if job.group is not None and job.group.excess() == "memory" and not job.excess:
             job.excess = f"it used more than env.program.memory_mb ({self.made['memory_mb']:g})"
+        self.close_order(job)
         if job in self.spares:  # it has ended by itself
             self.spares.remove(job)
-            os.close(job.order)
-        elif job.excess:
+        if job in self.kept.values():
+            del self.kept[job.place]
+        if job.excess:
             self.report(job, {"crash": {"kind": "LimitExceeded", "words": job.excess, "place": "an unknown place"}})
         elif job.written["result"]:
             self.report(job, reports.told_by(job.written["result"]))
@@ -341,13 +347,14 @@ class ForkServer:
         if not self.made["walls"]:  # behind walls it was in memory and has ended with its processes
             disk.remove(job.folder)
 
-    def report(self, job: forked.ForkedRun, how: dict) -> None:
-        """Tell how a run ended, once."""
-        if not job.reported and job.number is not None:
-            job.reported = True
-            imported = how.pop("imported", ())
-            self.tell({"id": job.number, "how": reports.text_of(how)})
+    def report(self, job: forked.ForkedRun, how: dict, kept: int | None = None) -> None:
+        """Tell how a run ended, once, and in which place its process waits for the next one."""
+        if job.number is not None:
             del self.jobs[job.number]
+            number, job.number = job.number, None
+            imported = how.pop("imported", ())
+            how.pop("again", None)
+            self.tell({"id": number, "how": reports.text_of(how), "kept": kept})
             self.preload(imported)
 
     def preload(self, names: Sequence[str]) -> None:
@@ -366,9 +373,7 @@ class ForkServer:
         gc.collect()
         gc.freeze()
         while self.spares:  # they do not have these modules
-            spare = self.spares.pop()
-            spare.reported = True
-            os.close(spare.order)
+            self.close_order(self.spares.pop())
 
     def tell(self, what: dict) -> None:
         data = json.dumps(what).encode() + b"\n"
@@ -376,7 +381,7 @@ class ForkServer:
             data = data[os.write(self.out, data) :]
 
     def leave(self) -> None:
-        for job in (*self.jobs.values(), *self.spares):
+        for job in self.everyone():
             self.kill(job)
         for group in self.groups:
             group.remove()

@@ -19,7 +19,7 @@ CONTROLLERS = ("memory", "pids")
 OVERHEAD = 32.0  # megabytes for process 1 of the job and for the kernel's data about its processes
 OURS = 2  # processes that are not the program's own: init, and the first process of the program
 WRITTEN = ("memory.max", "memory.oom.group", "pids.max", "cgroup.procs")
-READ = ("memory.events", "pids.events", "cgroup.events")
+READ = ("memory.events", "pids.events", "pids.current", "cgroup.events")
 LATER = ("memory.swap.max", "cgroup.kill")  # files that older kernels do not have
 PREFIX = "interplay-"
 OLD = 60.0  # seconds after which a group that nobody has locked counts as left behind
@@ -76,6 +76,10 @@ class Cgroup:
         """The name of the limit that the job reached; empty if it reached none."""
         now = self._count("memory.events", "oom_kill"), self._count("pids.events", "max")
         return "memory" if now[0] > self.before[0] else "processes" if now[1] > self.before[1] else ""
+
+    def tasks(self) -> int:
+        """How many threads all processes in the group have together."""
+        return int(os.pread(self.files["pids.current"], 4096, 0))
 
     def kill(self, seconds: float) -> bool:
         """End every process in the group. Returns whether this is possible and was done."""

@@ -52,10 +52,18 @@ def _size(fd: int, most: float, deeper: int) -> float:
 def remove(folder: str) -> bool:
     """Remove the folder and return whether it is gone. No process may be running in it."""
     with contextlib.suppress(OSError):
-        os.chmod(folder, 0o700)
-        _empty(os.open(folder, _FLAGS))
+        empty(folder)
         os.rmdir(folder)
     return not os.path.lexists(folder)
+
+
+def empty(folder: str) -> bool:
+    """Remove everything in the folder and return whether it is empty."""
+    with contextlib.suppress(OSError):
+        os.chmod(folder, 0o700)
+        _empty(os.open(folder, _FLAGS))
+        return True
+    return False
 
 
 def _empty(fd: int) -> None:

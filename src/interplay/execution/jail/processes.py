@@ -117,6 +117,14 @@ def resident(pid: int, proc: int) -> float:
     return 0.0
 
 
+def cpu_seconds(pid: int, proc: int) -> float:
+    """The CPU time that one process has used until now."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = read(f"{pid}/stat", proc, 4096).rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 def new_children(known: set[int], proc: int) -> dict[int, int]:
     """The children of this process that `proc` shows under a number that is not known, by their number in the namespace
     of this process."""

@@ -1,0 +1,162 @@
+"""Programs whose process may run several episodes. `RUNS` counts the episodes of a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy
+from commands import surroundings, talk
+
+numpy.random.seed(5)
+RUNS = [0]
+KEPT: list[Any] = []
+
+
+def count() -> int:
+    RUNS[0] += 1
+    return RUNS[0]
+
+
+def counts(row: dict[str, Any]) -> int:
+    number = count()
+    talk(text=f"Task {row['index']}.")
+    return number
+
+
+def tells(row: dict[str, Any]) -> int:
+    """The number of the run is in its question, so a fresh process asks something else."""
+    number = count()
+    talk(text=f"Run {number}.")
+    return number
+
+
+def fails_as_told(row: dict[str, Any]) -> int:
+    number, said = count(), talk()
+    if said == "crash":
+        raise ValueError("as told")
+    if said == "exit":
+        sys.exit(3)
+    if said == "kill":
+        os._exit(5)
+    if said == "sleep":
+        time.sleep(60)
+    return number
+
+
+def crashes_in_its_second_run(row: dict[str, Any]) -> int:
+    number = count()
+    talk()
+    if number == 2:
+        raise ValueError("the state of the first run")
+    return number
+
+
+def request(text: str) -> bytes:
+    body = json.dumps({"model": "planner", "messages": [{"role": "user", "content": text}]})
+    url = urlsplit(os.environ["OPENAI_BASE_URL"])
+    return (
+        f"POST {url.path}/chat/completions HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+def asks_later() -> None:
+    time.sleep(0.2)
+    talk(text="Late.")
+
+
+def leaves(row: dict[str, Any]) -> int:
+    """Leave something behind that runs, waits or takes space after the end."""
+    number, said = count(), talk(text=f"Task {row['index']}.")
+    if said == "thread":
+        threading.Thread(target=asks_later, daemon=True).start()
+    elif said == "child":
+        KEPT.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True))
+    elif said == "request":
+        time.sleep(0.1)
+        KEPT.append(socket.create_connection(("127.0.0.1", urlsplit(os.environ["OPENAI_BASE_URL"]).port or 0)))
+        KEPT[-1].sendall(request("Late."))
+    elif said == "file":
+        KEPT.append(open("deleted", "wb"))  # noqa: SIM115
+        os.unlink("deleted")
+        KEPT[-1].write(bytes(1 << 20))
+        KEPT[-1].flush()
+    elif said == "result":
+        for fd in range(3, 64):
+            try:
+                os.write(fd, b'{"result": 99, "imported": [], "again": true}\n')
+            except OSError:
+                continue
+    return number
+
+
+def leaves_nothing(row: dict[str, Any]) -> list[Any]:
+    """Everything that is restored after a run: what it was before, and then it is changed."""
+    found = [os.getcwd(), os.listdir(), os.environ.get("LEFT"), float(numpy.random.random()), count()]
+    found.append(signal.getitimer(signal.ITIMER_REAL)[0])
+    found.append(random.random())
+    Path("left").mkdir()
+    Path("left/file").write_text("x")
+    os.chdir("left")
+    os.environ["LEFT"] = "x"
+    random.seed(0)
+    signal.setitimer(signal.ITIMER_REAL, 100)
+    threads = [threading.Thread(target=talk) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def surroundings_again(row: dict[str, Any]) -> dict[str, Any]:
+    return {**surroundings(row), "runs": count()}
+
+
+def computes_a_while(row: dict[str, Any]) -> int:
+    number, until = count(), time.process_time() + (60.0 if talk() == "much" else 0.6)
+    while time.process_time() < until:
+        pass
+    return number
+
+
+def prints(row: dict[str, Any]) -> int:
+    """9 MB in every run; a run may print 16 MB."""
+    number = count()
+    talk()
+    for _ in range(9):
+        print("x" * (1 << 20))
+    return number
+
+
+def with_one_client(row: dict[str, Any]) -> list[Any]:
+    """A client that is made in the first run and used in all of them, as programs do that cache it."""
+    from openai import OpenAI
+
+    if not KEPT:
+        KEPT.append(OpenAI())
+    messages: Any = [{"role": "user", "content": f"Task {row['index']}."}]
+    said = KEPT[0].chat.completions.create(model="planner", messages=messages).choices[0].message.content
+    chunks = KEPT[0].chat.completions.create(model="planner", messages=messages, stream=True)
+    return [count(), said, "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)]
+
+
+def pays(row: dict[str, Any]) -> list[Any]:
+    from interplay_effects import recorded
+
+    @recorded
+    def pay(amount: str) -> str:
+        return f"receipt {amount} of run {RUNS[0]}"
+
+    number = count()
+    return [number, pay(talk(text="How much?")), talk(text="Done?")]
