@@ -153,11 +153,6 @@ class HttpRun(ProgramRun):
     def asked_late(self) -> None:
         """The program has made a request after its end."""
 
-    @property
-    def unanswered(self) -> bool:
-        """Whether a request still waits for its answer."""
-        return any(call.waiter is not None and not call.waiter.done() for call in self._calls)
-
     # -- from any thread ------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
@@ -259,9 +254,14 @@ class Gateway:
 
     def _receive(self, lender: socket.socket) -> None:
         key, files, *_ = socket.recv_fds(lender, 64, 1)
-        if not files:  # the worker has ended
+        if not key:  # the worker has ended
             self._loop.remove_reader(lender.fileno())
             lender.close()
+            return
+        if not files:  # the kernel has thrown the socket away
+            if (run := self.sessions.get(_hashed(key.decode()))) is not None:
+                words = "the trainer may not open more files, so that the program cannot reach the gateway"
+                run._end(None, ProgramCrash("no socket", words, "no place", True))
             return
         listener = socket.socket(fileno=files[0])
         task = self._loop.create_task(self._adopt(listener, key.decode()))
@@ -277,6 +277,10 @@ class Gateway:
         """Make a key invalid, and close the socket of its process, if it has one."""
         self.sessions.pop(_hashed(key), None)
         self.call(self._server.abandon, key)
+
+    def is_idle(self, key: str) -> bool:
+        """Whether all requests with this key are answered. Call this on the gateway's loop."""
+        return self._server.is_idle(key)
 
     def call(self, function: Any, *args: Any) -> None:
         """Schedule `function` on the gateway's loop."""

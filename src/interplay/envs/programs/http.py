@@ -14,6 +14,7 @@ from typing import Any
 LARGEST = 8 << 20  # the largest body, in bytes
 _HEAD = 64 << 10
 _PATIENCE = 30.0  # seconds after which the connection of a request that was refused is closed
+_LEFT_OPEN = 64  # the most connections that an idle process has
 _SIZE = 1 << 10  # the most bytes of a chunk's size and its line end
 _REASONS = {
     200: "OK", 201: "Created", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
@@ -91,12 +92,24 @@ class HttpServer:
         """Also accept connections of a socket that already listens. It may belong to another network namespace. Its
         requests have this name."""
         made = functools.partial(self._connection, name)
-        self._servers[name] = await asyncio.get_running_loop().create_server(made, sock=listener, backlog=2048)
+        server = await asyncio.get_running_loop().create_server(made, sock=listener, backlog=2048)
+        self.abandon(name)  # the process that listened there before has ended
+        self._servers[name] = server
 
     def abandon(self, name: str) -> None:
         """Accept no more connections of a socket that was adopted with this name."""
         if (server := self._servers.pop(name, None)) is not None:
             server.close()
+
+    def is_idle(self, key: str) -> bool:
+        """Whether no request with this key is arriving or waits for its answer, and few connections are left open. A
+        process whose key this is may be alone in its network: then all connections from there are its own. Otherwise a
+        connection may be its own if the head of its request names the key, or has not arrived completely."""
+        own = [c for c in self._open if c.name == key]
+        if len(own) > _LEFT_OPEN or any(c.begun is not None for c in own):
+            return False
+        shared = () if key in self._servers else self._open
+        return not any(c.begun is not None and (not c.begun or key in c.begun) for c in shared)
 
     async def stop(self, patience: float = 0.0) -> None:
         """Accept no more connections, wait at most `patience` seconds for requests in flight, then close them."""
@@ -116,12 +129,13 @@ class _Connection(asyncio.Protocol):
     """One connection. Its requests are answered one after another; one task serves each of them."""
 
     def __init__(self, server: HttpServer, name: str) -> None:
-        self._server, self._name = server, name
+        self._server, self.name = server, name
         self._transport: asyncio.Transport | None = None
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._data = bytearray()
         self._head: _Head | None = None  # of the request whose body has not arrived completely
         self._chunks = _Chunks()  # of this request, if it comes in chunks
+        self._whose = ""  # the path and the key of the newest request
         self._refused = False  # the rest of what the client sends is not read
         self._task: asyncio.Task[None] | None = None
 
@@ -139,6 +153,14 @@ class _Connection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
+
+    @property
+    def begun(self) -> str | None:
+        """The path and the key of the request that is arriving or waits for its answer. They are empty while its head
+        has not arrived completely. None: there is no such request."""
+        if self._head is not None or self._task is not None:
+            return self._whose
+        return "" if self._data else None
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
@@ -178,13 +200,14 @@ class _Connection(asyncio.Protocol):
             if end < 0:
                 return None
             self._head = _head_of(bytes(self._data[:end]))
+            self._whose = f"{self._head.path} {self._head.headers.get('authorization', '')}"
             del self._data[: end + 4]
         head = self._head
         body = self._chunks.taken(self._data) if head.length is None else _counted(self._data, head.length)
         if body is None:
             return None
         self._head = None
-        return HttpRequest(head.method, head.path, head.headers, body, self._lost, self._name)
+        return HttpRequest(head.method, head.path, head.headers, body, self._lost, self.name)
 
     async def _serve(self, request: HttpRequest) -> None:
         server = self._server

@@ -45,8 +45,9 @@ LENT = Path(__file__).with_name("lent")  # modules that every program can import
 NO_CERTIFICATES = {"SSL_CERT_DIR": str(LENT)}
 
 
-# The gateway's loop goes round this often before a process that is kept gets its next run. A request on a new
-# connection is handled after five rounds. So a request that a run sent before it ended counts for that run only.
+# The gateway's loop goes round this often before a process that is kept gets its next run. The first bytes of a request
+# on a new connection are read after at most five rounds. So the gateway then knows of all requests that a run sent
+# before it ended, also of large ones that have not arrived completely.
 ROUNDS = 6
 
 
@@ -86,7 +87,7 @@ class ProcessRun(HttpRun):
             return
         self._place.over = True
         if kept:  # its result cannot be read
-            self._worker.drop(self._place)
+            self.gateway.call(self._worker.drop, self._place)
         if "crash" in how:
             self.finish(None, ProgramCrash(**how["crash"]))
         elif "result" in how:
@@ -96,11 +97,11 @@ class ProcessRun(HttpRun):
 
     def _give_back(self, rounds: int, result: Any) -> None:
         """Finish the run after some rounds of the gateway's loop. Then its process can get another run, unless one of
-        its requests was not answered."""
+        its requests is still arriving or was not answered."""
         if rounds:
             asyncio.get_running_loop().call_soon(self._give_back, rounds - 1, result)
             return
-        if self._place.over or self.unanswered:
+        if self._place.over or not self.gateway.is_idle(self.key):
             self._worker.drop(self._place)
         else:
             self._worker.give_back(self._place)
@@ -208,8 +209,11 @@ class ProgramWorker:
         with self._lock:
             self._waiting = [one for one in self._waiting if one is not place]
         gateway().forget(place.key)
+        self._drop(place.number)
+
+    def _drop(self, number: int) -> None:
         with suppress(EnvError):
-            self._tell({"drop": place.number})
+            self._tell({"drop": number})
 
     def begin(
         self, run: ProcessRun, place: ProcessPlace, environment: Mapping[str, str], row: Mapping[str, Any]
@@ -247,6 +251,8 @@ class ProgramWorker:
         return found if isinstance(found, dict) else {}
 
     def _listen(self) -> None:
+        """Read the reports. This thread never takes the lock: a thread that has it may wait until the worker has read
+        an order, and the worker may wait until this thread has read a report."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             told = json.loads(line)
@@ -254,8 +260,7 @@ class ProgramWorker:
             if run is not None:
                 run.told(_how(told["how"]), told["kept"] is not None)
             elif told["kept"] is not None:  # nobody needs the run any more
-                with suppress(EnvError):
-                    self._tell({"drop": told["kept"]})
+                gateway().call(self._drop, told["kept"])
         for place in self._waiting:
             gateway().forget(place.key)
         for run in list(self._runs.values()):
