@@ -13,7 +13,8 @@ from rich.console import Console
 from interplay import envs
 from interplay.cli.twice import check_program
 from interplay.envs.programs import process
-from interplay.envs.programs.gateway import gateway
+from interplay.envs.programs.gateway import HttpRun, gateway
+from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.program import OutsideProgram
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Task
@@ -54,9 +55,9 @@ def test_a_process_runs_as_many_episodes_as_keep_says_and_the_next_one_is_fresh(
 
 @pytest.mark.parametrize("how", [{"walls": "none"}, {"network": True}])
 def test_processes_are_kept_with_fewer_walls_too(how: dict[str, Any]) -> None:
-    """A thread or a process that a run leaves is found there too."""
-    said = ["hello", "hello", "thread", "hello", "child", "hello"]
-    assert [result(played(task_of("leaves", n, **how), one)) for n, one in enumerate(said)] == [1, 2, 3, 1, 2, 1]
+    """A thread or a process that a run leaves is found there too, also a process whose parent has ended."""
+    said = ["hello", "hello", "thread", "hello", "child", "hello", "orphan", "hello"]
+    assert [result(played(task_of("leaves", n, **how), one)) for n, one in enumerate(said)] == [1, 2, 3, 1, 2, 1, 2, 1]
 
 
 def test_episodes_that_run_at_once_have_processes_of_their_own() -> None:
@@ -96,7 +97,7 @@ def test_a_run_that_is_not_needed_any_more_ends_its_process() -> None:
     assert result(played(task)) == 1
 
 
-@pytest.mark.parametrize("said", ["thread", "child", "file", "result"])
+@pytest.mark.parametrize("said", ["thread", "child", "file", "result", "connections", "limit", "output"])
 def test_a_run_that_leaves_something_behind_counts_and_ends_its_process(said: str) -> None:
     """Its late requests are not those of the next episode."""
     how = {"environment": {"SAID": said}}
@@ -109,15 +110,17 @@ def test_a_run_that_leaves_something_behind_counts_and_ends_its_process(said: st
         time.sleep(0.3)
 
 
-def test_a_request_never_counts_for_the_next_episode_of_a_process() -> None:
+@pytest.mark.parametrize("walls", ["sandbox", "none"])
+@pytest.mark.parametrize("size", [0, 1_000_000])
+def test_a_request_never_counts_for_the_next_episode_of_a_process(size: int, walls: str) -> None:
     """It is sent on a new connection at the very end of a run, while the gateway is busy. The gateway then learns of
-    the end before it sees the request, and the next run begins at once."""
-    first, second = (envs.make(task_of("leaves", n)) for n in range(2))
+    the end before it sees the request, and the next run begins at once. It reads a large request in several parts."""
+    first, second = (envs.make(task_of("leaves", n, walls=walls)) for n in range(2))
     assert isinstance(first, OutsideProgram) and isinstance(second, OutsideProgram)
     first.observe()
     loop = gateway()._loop
     loop.call_soon_threadsafe(loop.call_later, 0.05, time.sleep, 0.5)
-    first.step({"planner": "request"})
+    first.step({"planner": "request" + "x" * size})
     while seen := first.observe():
         first.step(dict.fromkeys(seen, "x"))
     assert list(second.observe()) == ["planner"]
@@ -151,6 +154,12 @@ def test_a_run_begins_with_the_same_state_as_in_a_fresh_process() -> None:
     assert all(run[5] == 0.0 for run in runs) and len({run[6] for run in runs}) == 3
 
 
+def test_a_run_begins_with_the_mask_limits_timers_and_handlers_of_a_fresh_process() -> None:
+    runs = [result(played(task_of("changes_its_process"))) for _ in range(3)]
+    assert [run[0] for run in runs] == [1, 2, 3], "they ran in one process"
+    assert runs[0][1] == runs[1][1] == runs[2][1] and runs[0][1][2] == [0.0, 0.0]
+
+
 def test_the_walls_hold_in_every_run(tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("x")
@@ -180,6 +189,65 @@ def test_a_process_that_was_killed_while_it_waited_is_replaced() -> None:
         child.send_signal(signal.SIGKILL)
     psutil.wait_procs(children, 60)
     assert [result(played(task)) for _ in range(2)] == [1, 2]
+
+
+def test_the_socket_of_a_process_that_was_killed_while_it_waited_is_closed() -> None:
+    """The process that replaces it has the same key, and a socket of its own."""
+    import psutil
+
+    task = task_of("counts", environment={"KILLED": "2"})
+    assert result(played(task)) == 1
+    (place,) = newest()._waiting
+    socket = gateway()._server._servers[place.key]
+    for child in (children := psutil.Process(newest()._process.pid).children(recursive=True)[1:]):
+        child.send_signal(signal.SIGKILL)
+    psutil.wait_procs(children, 60)
+    assert result(played(task)) == 1
+    assert gateway()._server._servers[place.key] is not socket and not socket.is_serving()
+
+
+def test_reports_are_read_while_an_order_cannot_be_sent() -> None:
+    """The worker may be busy with a large report, and reads no order before it is read. A run that nobody needs any
+    more has reported that its process waits, and the process must be ended."""
+    task = task_of("returns_later")
+    left, env = envs.make(task), envs.make(task)
+    runs = []
+    for one in (left, env):
+        one.observe()
+        assert isinstance(one, OutsideProgram) and isinstance(one._run, process.ProcessRun)
+        runs.append(one._run)
+    worker = newest()
+    del worker._runs[runs[0]._number]
+    left.step({"planner": "0.5"})
+    env.step({"planner": "1"})
+    time.sleep(0.2)
+    with worker._lock:
+        until = time.monotonic() + 10
+        while not runs[1]._reported and time.monotonic() < until:
+            time.sleep(0.01)
+        assert runs[1]._reported
+    assert env.observe() == {}
+
+
+def test_a_socket_that_cannot_be_received_is_a_failure_of_the_system() -> None:
+    """A trainer that may not open more files gets the key of a process without its socket. Later ones may arrive."""
+    import socket
+
+    options = task_of("counts").data
+    runs = [HttpRun(OutsideOptions.model_validate({k: v for k, v in options.items() if k != "row"})) for _ in range(2)]
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    gateway().adopt_from(here)
+    with there, socket.create_server(("127.0.0.1", 0)) as listener:
+        there.send(runs[0].key.encode())
+        runs[0].settle_now()
+        assert runs[0].crash is not None and runs[0].crash.machinery
+        socket.send_fds(there, [runs[1].key.encode()], [listener.fileno()])
+        until = time.monotonic() + 60
+        while runs[1].key not in gateway()._server._servers and time.monotonic() < until:
+            time.sleep(0.01)
+        assert runs[1].key in gateway()._server._servers
+    for run in runs:
+        run.close()
 
 
 def test_a_large_task_reaches_a_process_that_is_kept() -> None:

@@ -10,11 +10,15 @@ import itertools
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+
+LIMITS = [kind for name, kind in vars(resource).items() if name.startswith("RLIMIT_")]
+TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 class FirstState:
@@ -25,14 +29,28 @@ class FirstState:
     def __init__(self, folder: str, empty: Callable[[str], bool]) -> None:
         self.folder, self.empty, self.place = folder, empty, os.getcwd()
         self.variables = dict(os.environ)
+        self.mask = os.umask(0)
+        os.umask(self.mask)
+        self.handlers = {number: signal.getsignal(number) for number in range(1, signal.SIGRTMIN)}
+        self.streams = _standard_streams()
+        self.limits = {kind: resource.getrlimit(kind) for kind in LIMITS}
         self.free = os.statvfs(folder).f_bfree
         self.numpy = sys.modules.get("numpy.random")
         self.numbers = self.numpy.get_state(legacy=False) if self.numpy else None
 
     def restore(self, walled: bool) -> bool:
-        """Returns whether it was possible. It is not if files of the run cannot be removed, or if their space is still
-        used because they are still open."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        """Returns whether it was possible. It is not if files of the run cannot be removed, if their space is still
+        used because they are still open, if the run has closed or replaced a standard stream, or if it has lowered a
+        limit that nobody may raise again."""
+        for timer in TIMERS:
+            signal.setitimer(timer, 0)
+        for number, handler in self.handlers.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+        for kind, values in self.limits.items():
+            if resource.getrlimit(kind) != values:
+                resource.setrlimit(kind, values)
+        os.umask(self.mask)
         os.chdir(self.place)
         if dict(os.environ) != self.variables:
             os.environ.clear()
@@ -40,7 +58,13 @@ class FirstState:
         random.seed()  # as after a fork
         if self.numpy is not None:
             self.numpy.set_state(self.numbers)
-        return self.empty(self.folder) and (not walled or os.statvfs(self.folder).f_bfree >= self.free)
+        whole = self.empty(self.folder) and _standard_streams() == self.streams
+        return whole and (not walled or os.statvfs(self.folder).f_bfree >= self.free)
+
+
+def _standard_streams() -> list[tuple[int, int]]:
+    """What standard input, output and error are connected to. An `OSError` if one of them is closed."""
+    return [(found.st_dev, found.st_ino) for found in map(os.fstat, (0, 1, 2))]
 
 
 class RunProcess:
@@ -103,5 +127,5 @@ class RunProcess:
     def restored(self) -> bool:
         try:
             return self.first is not None and self.first.restore(self.made["walls"])
-        except OSError:
+        except (OSError, ValueError):  # ValueError: of a limit
             return False

@@ -164,6 +164,13 @@ def die_with_parent() -> None:
     _LIBC.prctl(1, 9, 0, 0, 0)
 
 
+def lead_family() -> None:
+    """Be ended with the parent, and become the parent of every process of this family whose own parent has ended.
+    Otherwise such a process could not be found without a process namespace."""
+    die_with_parent()
+    _LIBC.prctl(36, 1, 0, 0, 0)
+
+
 def readable_by_default() -> list[str]:
     return [*SYSTEM, sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)]
 

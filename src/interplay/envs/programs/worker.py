@@ -242,7 +242,7 @@ class ForkServer:
     def child(self, told: int, folder: str, pipes: dict[str, int]) -> None:
         """The process of one or more runs, until it is not needed any more."""
         os.setsid()
-        walls.die_with_parent()
+        walls.lead_family()
         null = os.open(os.devnull, os.O_RDONLY)
         for fd, standard in ((null, 0), (pipes["out"], 1), (pipes["err"], 2)):
             os.dup2(fd, standard)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -70,6 +71,10 @@ def request(text: str) -> bytes:
     ).encode()
 
 
+def connect() -> None:
+    KEPT.append(socket.create_connection(("127.0.0.1", urlsplit(os.environ["OPENAI_BASE_URL"]).port or 0)))
+
+
 def asks_later() -> None:
     time.sleep(0.2)
     talk(text="Late.")
@@ -82,10 +87,19 @@ def leaves(row: dict[str, Any]) -> int:
         threading.Thread(target=asks_later, daemon=True).start()
     elif said == "child":
         KEPT.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True))
-    elif said == "request":
+    elif said == "orphan":
+        subprocess.run([sys.executable, "-c", "import os, time; os.fork() or os.setsid() and time.sleep(60)"])
+    elif said.startswith("request"):
         time.sleep(0.1)
-        KEPT.append(socket.create_connection(("127.0.0.1", urlsplit(os.environ["OPENAI_BASE_URL"]).port or 0)))
-        KEPT[-1].sendall(request("Late."))
+        connect()
+        KEPT[-1].sendall(request("Late." + said))
+    elif said == "connections":
+        for _ in range(65):
+            connect()
+    elif said == "limit":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    elif said == "output":
+        os.close(1)
     elif said == "file":
         KEPT.append(open("deleted", "wb"))  # noqa: SIM115
         os.unlink("deleted")
@@ -117,6 +131,23 @@ def leaves_nothing(row: dict[str, Any]) -> list[Any]:
     for thread in threads:
         thread.join()
     return found
+
+
+def changes_its_process(row: dict[str, Any]) -> list[Any]:
+    """What the kernel knows about the process: what it was before, and then it is changed."""
+    mask, files = os.umask(0o777), resource.getrlimit(resource.RLIMIT_NOFILE)
+    timers = [signal.getitimer(kind)[0] for kind in (signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)]
+    found = [mask, files, timers, int(signal.getsignal(signal.SIGCHLD) or 0)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files[0] - 10, files[1]))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 100)
+    signal.setitimer(signal.ITIMER_PROF, 100)
+    return [count(), found]
+
+
+def returns_later(row: dict[str, Any]) -> int:
+    time.sleep(float(talk()))
+    return count()
 
 
 def surroundings_again(row: dict[str, Any]) -> dict[str, Any]:
