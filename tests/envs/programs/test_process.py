@@ -190,12 +190,14 @@ def test_a_worker_that_is_gone_is_an_error_and_not_the_policys_fault(heard: bool
     env = envs.make(task_of(function="commands:sleeps", program={"seconds": 30.0, "environment": {"X": "1"}}))
     assert isinstance(env, OutsideProgram)
     env.observe()
-    env._run._worker._process.kill()  # type: ignore[union-attr, attr-defined]
+    worker = env._run._worker._process  # type: ignore[union-attr, attr-defined]
+    worker.kill()
     if heard:  # before the answer is given
         wait_for(lambda: env._run.ended)  # type: ignore[union-attr]
     env.step({"planner": "x"})
     with pytest.raises(EnvError, match="lost worker"):
         env.observe()
+    assert worker.stdin.closed and worker.stdout.closed
 
 
 def test_a_program_gets_the_log_probs_of_the_tokens_that_were_sampled(players: Any) -> None:

@@ -253,7 +253,7 @@ class ProgramWorker:
     def _listen(self) -> None:
         """Read the reports. This thread never takes the lock: a thread that has it may wait until the worker has read
         an order, and the worker may wait until this thread has read a report."""
-        assert self._process.stdout is not None
+        assert self._process.stdout is not None and self._process.stdin is not None
         for line in self._process.stdout:
             told = json.loads(line)
             run = self._runs.pop(told["id"], None)
@@ -261,6 +261,9 @@ class ProgramWorker:
                 run.told(_how(told["how"]), told["kept"] is not None)
             elif told["kept"] is not None:  # nobody needs the run any more
                 gateway().call(self._drop, told["kept"])
+        self._process.stdout.close()
+        with suppress(OSError):
+            self._process.stdin.close()
         for place in self._waiting:
             gateway().forget(place.key)
         for run in list(self._runs.values()):

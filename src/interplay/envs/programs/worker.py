@@ -138,7 +138,7 @@ class ForkServer:
                         self.told(json.loads(line))
                 elif key.fd == key.data.order:
                     self.send(key.data)
-                else:
+                elif key.fd in key.data.reads:  # else it was closed for an earlier event of this round
                     self.heard(key.data, key.fd)
 
     def told(self, order: dict) -> None:
