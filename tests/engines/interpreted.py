@@ -46,11 +46,18 @@ class Interpreted(CudaRunner):
         self.fused = Fused(model, kernels) if suits(model) else None  # made for a GPU only, otherwise
         self.laid = 0  # passes over new tokens that used a graph
 
-    def _graph(self, size: int, sampled: bool, host: Any) -> Any:
+    def _place(self, lookup: Any, size: int, drafts: Any) -> bool:
+        placed = super()._place(lookup, size, drafts)
+        for sequence in self._seated:  # the text in which drafts are looked up has every token
+            at = self._texts._places[sequence][2]
+            assert lookup.text[at : at + len(sequence.tokens)].tolist() == sequence.tokens
+        return placed
+
+    def _graph(self, size: int, sampled: int, host: Any) -> Any:
         self.laid += host is self._ahead
         return super()._graph(size, sampled, host)
 
-    def _capture(self, size: int, sampled: bool, adapters: bool) -> Any:
+    def _capture(self, size: int, sampled: int, adapters: bool) -> Any:
         graph = Eager(lambda: self._step(size, sampled, adapters))
         saved = self.rows.save()
         self.rows.idle(size)
@@ -118,7 +125,8 @@ def with_drafts(plain: LocalEngine, ours: LocalEngine) -> None:
         same(plain, ours, [replace(r, seed=r.seed + 50 * epoch) for r in asked])
     stats = ours.stats()
     assert 0 < stats.accepted_tokens < stats.drafted_tokens, stats
-    same(plain, ours, [asked[0], replace(asked[0], key=(3,), seed=4, legal=legal)])
+    longer = replace(asked[0], sampling=Sampling(0.5, 12))  # it goes on after the masked reply
+    same(plain, ours, [longer, replace(asked[0], key=(3,), seed=4, legal=legal)])
     assert ours.stats().accepted_tokens > stats.accepted_tokens
     ours.speculation = None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from outside import newest, played, result
 from rich.console import Console
 
 from interplay import envs
@@ -23,24 +24,6 @@ from interplay.types import Task
 def task_of(function: str, index: int = 0, keep: int = 8, **how: Any) -> Task:
     made = {"function": function if ":" in function else f"kept:{function}", "reward": "commands:length"}
     return envs.sample_task("program", {**made, "roles": ["planner"], "program": {"keep": keep, **how}}, "train", index)
-
-
-def played(task: Task, said: str = "hello") -> OutsideProgram:
-    env = envs.make(task)
-    assert isinstance(env, OutsideProgram)
-    while seen := env.observe():
-        env.step(dict.fromkeys(seen, said))
-    return env
-
-
-def result(env: OutsideProgram) -> Any:
-    assert env._run is not None
-    return env._run.result
-
-
-def newest() -> process.ProgramWorker:
-    *_, worker = process._workers.values()
-    return worker
 
 
 def asked(env: OutsideProgram) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from outside import played, result
 
 from interplay import envs
 from interplay.envs.programs import process
@@ -24,19 +25,6 @@ TEAMS = Path(__file__).parent / "teams"
 def task_of(**options: Any) -> Task:
     made = {"reward": "commands:length", "roles": ["planner"], **options}
     return envs.sample_task("program", made)
-
-
-def played(task: Task, said: str = "hello") -> OutsideProgram:
-    env = envs.make(task)
-    assert isinstance(env, OutsideProgram)
-    while seen := env.observe():
-        env.step(dict.fromkeys(seen, said))
-    return env
-
-
-def result(env: OutsideProgram) -> Any:
-    assert env._run is not None
-    return env._run.result
 
 
 def test_a_function_and_a_command_are_asked_for_and_give_their_result() -> None:

@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import outside
 import pytest
+from outside import newest, result
 
 from interplay import envs
 from interplay.agents.memory import _canonical
@@ -29,24 +31,10 @@ def task_of(function: str = "", **options: Any) -> Task:
 
 
 def played(task: Task, said: str = "hello") -> OutsideProgram:
-    env = envs.make(task)
-    assert isinstance(env, OutsideProgram)
     try:
-        while seen := env.observe():
-            env.step(dict.fromkeys(seen, said))
+        return outside.played(task, said)
     except EnvError as error:
         pytest.fail(f"a program became a failure of the machinery: {error}")
-    return env
-
-
-def result(env: OutsideProgram) -> Any:
-    assert env._run is not None
-    return env._run.result
-
-
-def newest() -> process.ProgramWorker:
-    *_, worker = process._workers.values()
-    return worker
 
 
 def test_folders_that_are_deeper_than_python_recurses_are_removed() -> None:

@@ -194,7 +194,7 @@ class CudaRunner(Cached):
         self._ahead.spread(self._host, row, np.arange(total) - (np.cumsum(counts) - counts)[row], guesses)
         size = draft_bucket(total, self.most_rows)
         self._upload(self._ahead, size, [seated[i] for i in row.tolist()])
-        self._host.changed = True
+        self._host.changed, self._width = True, 1
         graph, out = self._graph(size, 0, self._ahead)
         graph.replay()
         known = [] if hidden is None else [hidden]
@@ -213,15 +213,13 @@ class CudaRunner(Cached):
     def look_ahead(self, sequences: Seq[Sequence], drafts: Drafts, hurry: bool = False) -> DrawnAhead | None:
         self._seat(sequences, ())
         seated, width = self._seated, 1 + drafts.length
-        lookup = self._lookup_of(width)
-        placed = self._place(lookup, drafts)
-        if not placed:
+        lookup, count = self._lookup_of(width), len(seated)
+        size = draft_bucket(count, self.most_rows // width, 4) * width
+        if not self._place(lookup, size, drafts):
             return None
-        count = len(seated)
-        seats = draft_bucket(count, self.most_rows // width, 4)
         lookup.told.zero_()
         wanted = max(s.request.sampling.max_tokens - len(s.tokens) for s in seated)
-        graph, _ = self._graph(seats * width, width, self._ahead)
+        graph, _ = self._graph(size, width, self._ahead)
         for _ in range(1 if hurry else min(lookup.steps, wanted)):
             graph.replay()
         made, drafted, right = lookup.told[:, :count].cpu().numpy()
@@ -244,13 +242,14 @@ class CudaRunner(Cached):
             self._width = 1
         return self._lookup
 
-    def _place(self, lookup: kernels.Lookup, drafts: Drafts) -> bool:
-        """Give each seated sequence its rows and texts on the GPU, unless it has them. False if there are too many
-        texts."""
+    def _place(self, lookup: kernels.Lookup, size: int, drafts: Drafts) -> bool:
+        """Give each seated sequence its rows, `size` in all, and its texts on the GPU, unless it has them. False if
+        there are too many texts."""
         seated, width = self._seated, lookup.width
         if self._width == width and not self._host.changed:
             return True
-        spots = self._texts.spots(seated)
+        # Tokens that were sampled in another way since then are not in the texts.
+        spots = self._texts.spots(seated) if self._width == width else None
         if spots is None:
             text = self._texts.lay(seated, drafts)
             if len(text) > len(lookup.text):
@@ -262,7 +261,6 @@ class CudaRunner(Cached):
         lookup.spots[:, : len(seated)].copy_(torch.from_numpy(spots))
         row = np.repeat(np.arange(len(seated)), width)
         self._ahead.repeat(self._host, row)
-        size = draft_bucket(len(seated), self.most_rows // width, 4) * width
         self._upload(self._ahead, size, [seated[i] for i in row.tolist()])
         self._host.changed, self._width = False, width
         return True
