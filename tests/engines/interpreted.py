@@ -125,8 +125,8 @@ def with_drafts(plain: LocalEngine, ours: LocalEngine) -> None:
         same(plain, ours, [replace(r, seed=r.seed + 50 * epoch) for r in asked])
     stats = ours.stats()
     assert 0 < stats.accepted_tokens < stats.drafted_tokens, stats
-    longer = replace(asked[0], sampling=Sampling(0.5, 12))  # it goes on after the masked reply
-    same(plain, ours, [longer, replace(asked[0], key=(3,), seed=4, legal=legal)])
+    longer = replace(asked[0], sampling=Sampling(0.5, 14))  # it begins before the masked reply, and goes on after it
+    same(plain, ours, [longer, replace(asked[0], key=(3,), ids=prompt[:13] * 5, seed=4, legal=legal)])
     assert ours.stats().accepted_tokens > stats.accepted_tokens
     ours.speculation = None
 
