@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outside import newest, played, result
+from program_player import newest, played, result
 from rich.console import Console
 
 from interplay import envs

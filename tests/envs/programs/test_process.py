@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outside import played, result
+from program_player import played, result
 
 from interplay import envs
 from interplay.envs.programs import process

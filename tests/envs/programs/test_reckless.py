@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import outside
+import program_player
 import pytest
-from outside import newest, result
+from program_player import newest, result
 
 from interplay import envs
 from interplay.agents.memory import _canonical
@@ -32,7 +32,7 @@ def task_of(function: str = "", **options: Any) -> Task:
 
 def played(task: Task, said: str = "hello") -> OutsideProgram:
     try:
-        return outside.played(task, said)
+        return program_player.played(task, said)
     except EnvError as error:
         pytest.fail(f"a program became a failure of the machinery: {error}")
 
