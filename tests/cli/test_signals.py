@@ -21,6 +21,7 @@ from interplay.config import parse
 from interplay.envs import Env
 from interplay.rollout.resolve import resolve
 from interplay.training import demonstrations
+from interplay.training import interrupt as interrupts
 from interplay.training.interrupt import Interrupt
 from interplay.training.trainer import Trainer
 
@@ -120,3 +121,21 @@ def test_ctrl_c_while_models_are_loaded_ends_the_command_at_once() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert not interrupt.asked
+
+
+def test_only_a_second_ctrl_c_of_a_person_ends_the_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`timeout -s INT` sends the signal twice, and a scheduler may send several signals, which arrive in any order.
+    The run would have ended without its checkpoint."""
+    now = 100.0
+    monkeypatch.setattr(interrupts.time, "monotonic", lambda: now)
+    interrupt = Interrupt()
+    with interrupt.heard():
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        now += 0.4
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.asked
+        now += 0.2
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)

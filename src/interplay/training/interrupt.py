@@ -1,13 +1,16 @@
 """Signals that end a run early: Ctrl-C, SIGTERM, and SIGUSR1, which schedulers send before a time limit.
 
 After the first signal the run finishes work that must not be interrupted, writes a checkpoint and ends. A second
-Ctrl-C ends the run at once.
+Ctrl-C ends the run at once. Programs that start a run, such as `timeout -s INT`, may send the same signal twice, or
+several signals together, and these may arrive in any order. So a second Ctrl-C counts only if a Ctrl-C came before,
+and only after `_APART` seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -15,6 +18,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
+_APART = 0.5  # seconds between two presses of Ctrl-C by a person
 
 
 def ignore_signals() -> None:
@@ -31,6 +35,7 @@ class Interrupted(Exception):
 class Interrupt:
     def __init__(self) -> None:
         self.asked = False
+        self._pressed: float | None = None  # when the first Ctrl-C came
         self._work: asyncio.Future[Any] | None = None
 
     @contextmanager
@@ -49,8 +54,11 @@ class Interrupt:
                 signal.signal(number, handler)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if self.asked and signum == signal.SIGINT:
-            raise KeyboardInterrupt
+        if signum == signal.SIGINT:
+            now = time.monotonic()
+            if self._pressed is not None and now - self._pressed > _APART:
+                raise KeyboardInterrupt
+            self._pressed = self._pressed or now
         self.ask()
 
     def ask(self) -> None:
