@@ -4,9 +4,14 @@ those of a plain search. Random texts of few different tokens have many matches 
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import quick_triton  # noqa: F401
 
 from interplay.models import kernels
 

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+import quick_triton  # noqa: F401
 from helpers import random_adapter, serve
-from interpreted import Interpreted
+from interpreted import Interpreted, few_programs
 from sighted import loaded, picture
 
 from interplay.agents.render import Renderer
@@ -69,6 +70,7 @@ def same_features(model: Any) -> None:
 
 
 def main(family: str) -> None:
+    few_programs()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         own = loaded(family, Path(folder))

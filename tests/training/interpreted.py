@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
+import quick_triton  # noqa: F401
 from families import WORDS, make
 
 from interplay.models import kernels
