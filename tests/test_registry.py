@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from interplay.algorithms.algorithm import ALGORITHMS
-from interplay.envs.env import ENVIRONMENTS
+from interplay.envs.env import ENVIRONMENTS, lookup
 from interplay.envs.tasks.data import FORMATS
 from interplay.errors import ConfigError
 from interplay.registry import Registry
@@ -68,7 +68,7 @@ def test_a_class_outside_is_named_by_its_module_and_must_be_of_the_kind(
         ):
             zoo.lookup(name)
     with pytest.raises(ConfigError, match=r"expected package.module:Class, or else\.$"):
-        zoo.lookup("nowhere:X", ", or else.")
+        zoo.lookup("nowhere:X", lambda: ", or else.")
 
 
 def test_every_module_of_a_package_registers_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,3 +140,14 @@ def test_environments_algorithms_and_formats_of_an_installed_package_are_known(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(known, "_points", None)  # as in a new process
     assert "own" in known.known() and known.lookup("own").__name__ == "Own"
+
+
+@pytest.mark.parametrize("name", ["interplay.evaluation.games:TwoKeys", "tictactoe"])
+def test_no_nearest_name_is_searched_for_an_environment_that_exists(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every episode looks up its environment, and the search took a twentieth of the time of a small game."""
+
+    def searched(*_: object) -> str:
+        raise AssertionError("it was searched")
+
+    monkeypatch.setattr("interplay.envs.env.did_you_mean", searched)
+    assert lookup(name).__name__ in ("TwoKeys", "TicTacToe")

@@ -64,8 +64,8 @@ class Registry(Generic[T]):
         self._import_package()
         return sorted({*self.places, *self.classes, *self._installed()})
 
-    def lookup(self, name: str, hint: str = "") -> type[T]:
-        """The class behind a name. An error for a class that cannot be imported ends with `hint`."""
+    def lookup(self, name: str, hint: Callable[[], str] = lambda: ".") -> type[T]:
+        """The class behind a name. An error for a class that cannot be imported ends with what `hint` returns."""
         module, colon, attribute = name.partition(":")
         if name not in self.classes and name in self.places:
             self._import(name, self.places[name])
@@ -99,12 +99,12 @@ class Registry(Generic[T]):
             for info in pkgutil.iter_modules(path):
                 importlib.import_module(f"{self.package}.{info.name}")
 
-    def _outside(self, name: str, module: str, attribute: str, hint: str) -> type[T]:
+    def _outside(self, name: str, module: str, attribute: str, hint: Callable[[], str]) -> type[T]:
         try:
             cls = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise ConfigError(
-                f"{self._quoted(name)} cannot be imported: {error}; expected package.module:Class{hint or '.'}"
+                f"{self._quoted(name)} cannot be imported: {error}; expected package.module:Class{hint()}"
             ) from None
         if not (isinstance(cls, type) and issubclass(cls, self.base)):
             raise ConfigError(

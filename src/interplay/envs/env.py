@@ -200,16 +200,19 @@ def prefixes() -> list[str]:
 def lookup(name: str) -> type[Env]:
     """The class behind `name`, or behind its prefix if that belongs to an adapter, as in `openspiel:kuhn_poker`.
     `package.module:Class` works for environments outside Interplay."""
-    prefix, colon, game = name.partition(":")
-    if not colon and name in ENVIRONMENTS.classes:  # the usual case, once for each episode
+    if name in ENVIRONMENTS.classes and not name.endswith(":"):  # the usual case, several times for each episode
         return ENVIRONMENTS.classes[name]
+    prefix, colon, game = name.partition(":")
     if prefix + colon in prefixes():
         if not game:
             raise ConfigError(
                 f"env.name '{name}' does not name a game; expected {name}GAME, see interplay envs {prefix}."
             )
         name = prefix + colon
-    hint = f", or a game after an adapter's name, {did_you_mean(prefix + colon, prefixes())}" if colon else ""
+
+    def hint() -> str:
+        return f", or a game after an adapter's name, {did_you_mean(prefix + colon, prefixes())}" if colon else "."
+
     return ENVIRONMENTS.lookup(name, hint)
 
 

@@ -65,11 +65,13 @@ class Table:
         self.optimizer = torch.optim.SGD([self.logits], 0.3) if zero_sum else torch.optim.Adam([self.logits], 0.1)
         self.rows: dict[str, int] = {}
         self.legal: list[tuple[str, ...]] = []
+        self.closed = torch.zeros(ROWS, COLUMNS, dtype=torch.bool)  # columns past the legal actions
         self.counted = torch.zeros(ROWS, COLUMNS)  # probabilities summed over training, for the average strategy
         self.refresh()
 
     def row(self, known: str, legal: tuple[str, ...]) -> int:
         if known not in self.rows:
+            self.closed[len(self.legal), len(legal) :] = True
             self.rows[known] = len(self.legal)
             self.legal.append(legal)
             self.refresh()
@@ -77,8 +79,7 @@ class Table:
 
     def logprobs(self) -> Tensor:
         """Log-probs of every row; columns past the legal actions have probability 0."""
-        sizes = torch.tensor([len(legal) for legal in self.legal] + [COLUMNS] * (ROWS - len(self.legal)))
-        return torch.log_softmax(self.logits.masked_fill(torch.arange(COLUMNS) >= sizes.unsqueeze(1), -1e9), dim=1)
+        return torch.log_softmax(self.logits.masked_fill(self.closed, -1e9), dim=1)
 
     def refresh(self) -> None:
         with torch.no_grad():
