@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from ctypes.util import find_library
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +20,7 @@ if find_library("OSMesa"):  # MuJoCo then renders without a screen; it reads thi
 # Every run draws the same examples, and a slow machine may take its time for each.
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+T = TypeVar("T")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -28,9 +30,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # after `-m` has taken items away
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that take minutes start first, so that no processor waits for one of them at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    minutes = {i: mark.kwargs.get("minutes", 1) for i in items if (mark := i.get_closest_marker("long"))}
+    others = [item for item in items if item not in minutes]
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    items[:] = long_first(sorted(minutes, key=lambda item: -minutes[item]), others, processes)
+
+
+def long_first(long: list[T], others: list[T], processes: int) -> list[T]:
+    """With `--dist worksteal`, pytest-xdist divides the list into equal parts, one for each process. Each part begins
+    with its share of the long tests. The others keep their order, so that tests of one file share their fixtures."""
+    total, out, rest = len(long) + len(others), list[T](), iter(others)
+    for i in range(processes):
+        mine = long[processes - 1 - i :: processes]
+        out += [*mine, *islice(rest, (total + i) // processes - len(mine))]
+    return out
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=5)
 @pytest.mark.slow
 def test_the_demo_learns(tmp_path: Path) -> None:
     """From random weights to at least 70% wins against random over both seats (random play gets 44%), 30% draws against

@@ -1,10 +1,13 @@
-"""Every test asserts something: a test that cannot fail shows nothing."""
+"""Every test asserts something: a test that cannot fail shows nothing. And the longest tests start first."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 TESTS = Path(__file__).parent
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -64,3 +67,21 @@ def test_raises():
 async def test_shared(): await common(1)
 """
     assert without_assertion(source, {"common"}) == ["test_empty", "test_called"]
+
+
+@pytest.mark.parametrize(("long", "others"), [(7, 40), (4, 0), (2, 9), (0, 5), (5, 3)])
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_each_process_begins_with_its_share_of_the_long_tests(
+    load_script: Callable[[str], ModuleType], long: int, others: int, processes: int
+) -> None:
+    """The parts are those into which pytest-xdist divides the list for `--dist worksteal`."""
+    order = load_script("tests/conftest.py").long_first
+    items = order(list(range(long)), list(range(100, 100 + others)), processes)
+    assert sorted(items) == [*range(long), *range(100, 100 + others)]
+    assert [item for item in items if item >= 100] == sorted(item for item in items if item >= 100)
+    shares = []
+    for left in range(processes, 0, -1):
+        part, items = items[: len(items) // left], items[len(items) // left :]
+        shares.append(sum(item < 100 for item in part))
+        assert all(item < 100 for item in part[: shares[-1]])
+    assert max(shares) - min(shares) <= 1

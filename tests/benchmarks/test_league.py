@@ -20,6 +20,7 @@ def test_the_table_says_what_was_found(league: ModuleType) -> None:
     assert table.splitlines()[0].startswith("| run | seed | step 0 | step 2 | step 4 | step 6 |")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_league_keeps_its_rating_where_self_play_cycles(league: ModuleType, seed: int) -> None:

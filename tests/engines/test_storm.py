@@ -165,6 +165,7 @@ def test_five_hundred_random_requests_end_with_an_empty_cache() -> None:
     weather(500)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ten_thousand_random_requests_end_with_an_empty_cache() -> None:
     weather(10_000)

@@ -338,6 +338,7 @@ def test_the_measures_of_every_shipped_study_exist() -> None:
     assert len(files) > 10
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_reduced_experiment_goes_from_the_study_to_the_pages(tmp_path: Path) -> None:
     """All arms of the debugging study with two seeds of a few steps: tests, arena, cross-play, report, post, slides.
