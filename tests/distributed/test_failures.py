@@ -86,7 +86,6 @@ def test_a_worker_that_hangs_during_an_update_is_replaced(
     assert_nothing_lost(tmp_path)
 
 
-@pytest.mark.long
 @pytest.mark.slow
 def test_two_base_models_have_a_group_each_and_a_lost_rank_or_machine_costs_one_restart(
     tmp_path: Path, nodes: Any, caplog: pytest.LogCaptureFixture
