@@ -1,11 +1,15 @@
-"""Decides how large the key-value cache of an engine on a GPU is: as large as the run can use and as memory allows."""
+"""Decides how large the key-value cache of an engine on a GPU is: as large as the run can use and as memory allows.
+Also allocates the memory of a cache."""
 
 from __future__ import annotations
 
 import gc
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from interplay.engines.engine import GPU_CACHE_SHARE, MAX_RUNNING
 
@@ -49,3 +53,14 @@ def free_bytes(device: torch.device, share: float) -> int:
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     return int(min(free, share * total - torch.cuda.memory_reserved(device)))
+
+
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`torch.zeros`, but on a CPU the system provides a page of memory only when it is first used. A short run uses
+    little of its cache, and need not wait until zeros are written to all of it."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size, align = math.prod(shape) * dtype.itemsize, 64  # torch also aligns its memory to 64 bytes
+    memory = np.zeros(size + align, np.uint8)
+    first = -memory.ctypes.data % align
+    return torch.from_numpy(memory[first : first + size]).view(dtype).view(shape)

@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from interplay.engines.local.drafts import Drafts
+from interplay.engines.local.room import zeros
 from interplay.engines.local.sampler import restrict, sample, uniforms
 from interplay.engines.local.scheduler import CachedPrompt, Piece, Sequence
 from interplay.models import fused, senses
@@ -132,8 +133,7 @@ class Cached(ABC):
         self.device, self.dtype, self.block_size = parameter.device, parameter.dtype, block_size
         layers, heads, size = cache_shape(model)
         shape = (blocks * block_size, heads, size)
-        self.keys = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(layers)]
-        self.values = [torch.zeros_like(k) for k in self.keys]
+        self.keys, self.values = ([zeros(shape, self.dtype, self.device) for _ in range(layers)] for _ in range(2))
         self.bank: Bank | None = None
         self._drawing: Drawing | None = None
 
