@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import re
 import threading
 import time
@@ -307,6 +308,35 @@ def test_an_event_loop_is_not_blocked_while_programs_run(program: Make) -> None:
         assert all(set(env.observe()) == {"planner"} for env in made)
 
     asyncio.run(both())
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_program_that_runs_is_ended_when_its_episode_is_cancelled(program: Make) -> None:
+    """Its loop runs in another thread, and only that thread may close it. Otherwise the thread never came back, and
+    after sixteen such episodes no program could run any more."""
+    tasks = program("small_teams:waits_long", tasks=coroutine._THREADS)
+    small_teams = importlib.import_module("small_teams")
+
+    async def cancelled() -> list[Any]:
+        made = [envs.make(task) for task in tasks]
+        settling = [asyncio.ensure_future(env.settle()) for env in made]
+        while len(small_teams.BEGUN) < len(tasks):
+            await asyncio.sleep(0.01)
+        for one in settling:
+            one.cancel()
+        await asyncio.gather(*settling, return_exceptions=True)
+        for env in made:
+            env.close()
+        return [env._run._live.loop for env in made]  # type: ignore[attr-defined]
+
+    loops = asyncio.run(cancelled())
+    until = time.monotonic() + 30
+    while not all(loop.is_closed() for loop in loops) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert all(loop.is_closed() for loop in loops)
+    assert sorted(small_teams.CANCELLED) == list(range(len(tasks)))
+    assert set(envs.make(program("small_teams:two")[0]).observe()) == {"planner"}
+    gc.collect()  # a coroutine that nobody awaited would warn here
 
 
 def test_a_program_can_be_collected_while_a_lock_is_held(program: Make) -> None:

@@ -115,6 +115,9 @@ class _Live:
         self.loop.watch.idle = self._idle
         self.futures: list[tuple[Inquiry, asyncio.Future[Spoken]]] = []
         self.stuck = ""
+        self.over = False  # nobody needs the program any more
+        self._runs = False  # a thread runs the loop
+        self._state = threading.Lock()  # for `over` and `_runs`
         self._deadline = 0.0
         self.main = self.loop.create_task(_awaited(team, task, self))
         self.main.add_done_callback(self._stop)
@@ -156,9 +159,18 @@ class _Live:
         self.loop.stop()
 
     def run(self) -> None:
-        """Run the loop until it stops. The calling thread must have no running event loop."""
+        """Run the loop until it stops. The calling thread must have no running event loop. If `end` was called
+        meanwhile, this thread closes the loop."""
+        with self._state:
+            if self.over:
+                return
+            self._runs = True
         self._deadline, self.stuck = time.monotonic() + self.seconds, ""
         self.loop.run_forever()
+        with self._state:
+            self._runs, over = False, self.over
+        if over:
+            self.close()
 
     def _idle(self, timeout: float | None) -> float | None:
         """Called when the loop has nothing to run now. Stop the loop if calls wait for answers; otherwise return how
@@ -176,7 +188,23 @@ class _Live:
             return 0
         return left if timeout is None else min(timeout, left)
 
-    def end(self) -> None:
+    def end(self) -> bool:
+        """Ask the program to end. Returns whether the caller must close the loop. If a thread runs the loop now, that
+        thread closes it, because no other thread may."""
+        with self._state:
+            if self.over:
+                return False
+            self.over = True
+            if self._runs:
+                self.loop.call_soon_threadsafe(self._stop_if_it_runs)
+            return not self._runs
+
+    def _stop_if_it_runs(self) -> None:
+        """Stop the loop, unless it had already stopped by itself and is being closed now."""
+        if self._runs:
+            self.loop.stop()
+
+    def close(self) -> None:
         """Cancel all remaining tasks and close the loop."""
         self.loop.watch.idle = lambda timeout: timeout
         self.main.remove_done_callback(self._stop)
@@ -211,7 +239,9 @@ class CoroutineRun(ProgramRun):
         live = self._live
         live.run()
         self.waiting = [question for question, _ in live.futures]
-        if live.stuck:  # treated as a crash, because a reply of the policy can cause it
+        if live.over:
+            self.ended, self.waiting = True, []
+        elif live.stuck:  # treated as a crash, because a reply of the policy can cause it
             self.ended, self.waiting = True, []
             self.crash = ProgramCrash("Timeout", live.stuck, "an unknown place")
             self.close()
@@ -223,7 +253,8 @@ class CoroutineRun(ProgramRun):
             self.crash = None if error is None else ProgramCrash.of(error)
             self.result = None if error is not None else live.main.result()
             self._finalizer.detach()
-            live.end()
+            if live.end():
+                live.close()
 
     def answer(self, question: Inquiry, answer: Reply) -> None:
         for waits, future in self._live.futures:
@@ -245,9 +276,11 @@ async def _awaited(team: TeamFunction, task: Mapping[str, Any], ask: AskAndEffec
 
 
 def _end(live: _Live) -> None:
-    """End the loop on a thread that has no running loop."""
+    """End the program. A thread that has no running loop closes its loop."""
+    if not live.end():
+        return
     try:
-        _threads().submit(live.end)
+        _threads().submit(live.close)
     except RuntimeError:  # the interpreter is shutting down, so the loop will not run again
         live.main._log_destroy_pending = False  # type: ignore[attr-defined]
 

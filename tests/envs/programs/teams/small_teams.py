@@ -87,6 +87,19 @@ async def never_the_same(row: Row, ask: Any) -> str:
     return "done"
 
 
+BEGUN: list[int] = []
+CANCELLED: list[int] = []
+
+
+async def waits_long(row: Row, ask: Any) -> None:
+    """Waits for a timer, so its loop runs meanwhile."""
+    BEGUN.append(row["index"])
+    try:
+        await asyncio.sleep(60)
+    finally:
+        CANCELLED.append(row["index"])
+
+
 async def waits_for_nothing(row: Row, ask: Any) -> None:
     await asyncio.get_running_loop().create_future()
 
