@@ -83,6 +83,22 @@ def test_a_crash_that_happens_again_in_the_replay_is_a_reward_of_the_policy(prog
     assert [r.name for r in envs.outcome_of(fine)] == ["score"]
 
 
+@pytest.mark.parametrize(
+    ("said", "kind"), [("exit", "SystemExit"), ("exit in a task", "SystemExit"), ("cancel", "CancelledError")]
+)
+def test_a_program_that_exits_or_cancels_itself_crashes_alone(program: Make, said: str, kind: str) -> None:
+    """asyncio passes such errors on to whoever runs the loop. They must not end the trainer or its tasks."""
+    (task,) = program("small_teams:leaves_as_told")
+    env = played(task, {"planner": said})
+
+    async def settled() -> None:
+        await asyncio.gather(asyncio.ensure_future(env.settle()))
+
+    asyncio.run(settled())
+    assert env.observe() == {} and f"{kind} at " in env.state()
+    assert [(r.name, r.value) for r in envs.outcome_of(env)] == [("crashed", -0.1)]
+
+
 def test_a_crash_before_the_first_call_or_that_does_not_happen_again_is_an_error(program: Make) -> None:
     (task,) = program("small_teams:crashes_at_once")
     with pytest.raises(EnvError, match=r"before it asked anything: KeyError at .*small_teams.py"):

@@ -25,6 +25,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -115,6 +116,7 @@ class _Live:
         self.loop.watch.idle = self._idle
         self.futures: list[tuple[Inquiry, asyncio.Future[Spoken]]] = []
         self.stuck = ""
+        self._left: BaseException | None = None  # `SystemExit`, which asyncio raises out of the loop
         self.over = False  # nobody needs the program any more
         self._runs = False  # a thread runs the loop
         self._state = threading.Lock()  # for `over` and `_runs`
@@ -166,7 +168,10 @@ class _Live:
                 return
             self._runs = True
         self._deadline, self.stuck = time.monotonic() + self.seconds, ""
-        self.loop.run_forever()
+        try:
+            self.loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:  # of the program: signals reach only the main thread
+            self._left = error
         with self._state:
             self._runs, over = False, self.over
         if over:
@@ -187,6 +192,19 @@ class _Live:
             loop.stop()
             return 0
         return left if timeout is None else min(timeout, left)
+
+    @property
+    def done(self) -> bool:
+        return self._left is not None or self.main.done()
+
+    def error(self) -> BaseException | None:
+        """The error with which the program has ended; None if it has returned a result."""
+        if self._left is not None:
+            return self._left
+        try:
+            return self.main.exception()
+        except asyncio.CancelledError as error:  # the program has cancelled itself
+            return error
 
     def end(self) -> bool:
         """Ask the program to end. Returns whether the caller must close the loop. If a thread runs the loop now, that
@@ -212,7 +230,8 @@ class _Live:
         for task in left:
             task.cancel()
         if left:
-            self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+            with suppress(SystemExit, KeyboardInterrupt):  # a task may raise it when it is cancelled
+                self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
         if self.main.done() and not self.main.cancelled():
             self.main.exception()  # asyncio logs a warning about exceptions that were never retrieved
         self.loop.close()
@@ -245,9 +264,9 @@ class CoroutineRun(ProgramRun):
             self.ended, self.waiting = True, []
             self.crash = ProgramCrash("Timeout", live.stuck, "an unknown place")
             self.close()
-        elif live.main.done():
+        elif live.done:
             self.ended, self.waiting = True, []
-            error = live.main.exception()
+            error = live.error()
             if isinstance(error, InterplayError):
                 raise error
             self.crash = None if error is None else ProgramCrash.of(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,6 +68,21 @@ async def crashes_on_a(row: Row, ask: Any) -> str:
 
 async def crashes_at_once(row: Row, ask: Any) -> str:
     raise KeyError("no such key")
+
+
+async def leaves_as_told(row: Row, ask: Any) -> str:
+    """Ends in a way that asyncio does not treat like other errors."""
+    said = str(await ask("planner", "Say something."))
+    if said == "exit":
+        sys.exit(3)
+    if said == "exit in a task":
+        await asyncio.gather(asyncio.to_thread(sys.exit, 3), asyncio.sleep(60))
+    if said == "cancel":
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+    await asyncio.sleep(0)
+    return said
 
 
 _runs = {"n": 0}
