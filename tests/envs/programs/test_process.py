@@ -74,6 +74,26 @@ def test_the_folder_of_every_run_is_empty_and_has_the_same_path() -> None:
     assert waiting.observe() == {} and result(waiting) == result(first)  # type: ignore[arg-type]
 
 
+def test_a_replay_waits_for_a_call_that_comes_later_than_the_first_time() -> None:
+    """Calls that wait together are answered in an order of their own. Here it begins with the call that comes last, and
+    the replay is asked before this call has come."""
+    for index in range(64):
+        options = {"function": "commands:one_is_late", "reward": "commands:length", "roles": ["planner"]}
+        env = envs.make(envs.sample_task("program", options, "train", index))
+        assert isinstance(env, OutsideProgram)
+        env._begun()
+        time.sleep(1.0)
+        if env.observe()["planner"].messages[0].content.startswith("Late"):
+            break
+        env.close()
+    twin = env.fork()
+    for one in (env, twin):
+        one.step({"planner": "first"})
+        assert one.observe()["planner"].messages[0].content == f"Early {index}."
+        one.step({"planner": "second"})
+        assert one.observe() == {} and result(one) == ["second", "first"]
+
+
 def test_what_a_program_started_ends_with_it() -> None:
     """Also a process in a session of its own: it is in the program's namespace."""
     played(task_of(function="commands:leaves_a_child"))

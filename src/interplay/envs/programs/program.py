@@ -31,7 +31,7 @@ from interplay.envs.programs.counts import CRASHED, count, crash_line
 from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.process import ProcessRun
-from interplay.envs.programs.replay import Answered, Decided, answer_again, begun
+from interplay.envs.programs.replay import Answered, Decided, answer_again, begun, expect
 from interplay.envs.programs.rows import row
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
 from interplay.errors import ConfigError, EnvError, ReplayError
@@ -114,6 +114,7 @@ class Asking(Env):
     def _started(self) -> ProgramRun:
         """A new run. It is closed when this environment is not used any more."""
         run = self.start()
+        expect(run, self._record, 0)
         weakref.finalize(self, ending.later, run.close)
         ending.begin()
         return run
@@ -139,7 +140,7 @@ class Asking(Env):
             if run.ended:
                 raise EnvError(f"a replay ended early, after {self._told} of {len(self._record)} decisions.")
             self.log.replaying = self._told + 1 < len(self._record)
-            answer_again(run, self._record[self._told])
+            answer_again(run, self._record, self._told)
             self._told += 1
             return True
         now: dict[Role, Inquiry] = {}
@@ -171,7 +172,7 @@ class Asking(Env):
         way, otherwise raise."""
         assert self._crash is not None
         if self._told < len(self._record) and not again.ended:
-            answer_again(again, self._record[self._told])
+            answer_again(again, self._record, self._told)
             self._told += 1
             return again
         same = again.crash is not None and again.crash.signature == self._crash.signature
