@@ -33,8 +33,8 @@ from interplay.types import HistoryMatch
 # The key of clients that a program makes when it is imported, before its processes are forked. In a network that no
 # other process is in, it stands for the key of the process.
 THIS_PROCESS = "this-process"
-# How many seconds a replay waits for a call that came the first time, while other calls wait. On a busy machine a thread
-# of the program can be this late.
+# How many seconds a replay waits for a call that came the first time, while other calls wait. A thread of the program
+# can be this late on a busy machine.
 PATIENCE = 2.0
 _ENDED = "the episode of this key has ended."
 
