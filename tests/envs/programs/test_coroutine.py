@@ -262,6 +262,22 @@ def test_rewards_can_be_of_any_level_by_name_and_late(program: Make) -> None:
         envs.outcome_of(env)
 
 
+@pytest.mark.parametrize(
+    ("reward", "sentence"),
+    [
+        ("fails", r"env.reward 'small_teams:fails' failed with KeyError at .*small_teams.py:\d+: 'no such key'\."),
+        ("fails_later", r"env.reward 'small_teams:fails_later' failed with KeyError at .*small_teams.py:\d+"),
+        ("gives_words", r"small_teams:gives_words gave \{'score': 'high'\}; expected a number for each name\."),
+    ],
+)
+def test_a_reward_that_fails_says_where(program: Make, reward: str, sentence: str) -> None:
+    (task,) = program("small_teams:two", f"small_teams:{reward}")
+    env = played(task, {"planner": "go"}, {"solver": "done"})
+    env.observe()
+    with pytest.raises(EnvError, match=sentence):
+        envs.outcome_of(env)
+
+
 def test_the_conformance_suite_passes_on_a_program() -> None:
     options = {"coroutine": "small_teams:two", "reward": "small_teams:length", "roles": ["planner", "solver"]}
     failed = [f.rule for f in check("program", options, 2, 0) if not f.passed]

@@ -34,7 +34,7 @@ from interplay.envs.programs.process import ProcessRun
 from interplay.envs.programs.replay import Answered, Decided, answer_again, begun, expect
 from interplay.envs.programs.rows import row
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
-from interplay.errors import ConfigError, EnvError, ReplayError
+from interplay.errors import ConfigError, EnvError, InterplayError, ReplayError
 from interplay.registry import imported
 from interplay.types import Observation, Rewards, Role, Spoken, Task, Turn
 
@@ -298,13 +298,27 @@ class OutsideProgram(Asking):
         given = [self.task.data[ROW], result]
         if _parameters(function) > 2:
             given.append(calls)
-        found = function(*given)
+        try:
+            found = function(*given)
+        except InterplayError:
+            raise
+        except Exception as error:  # a bug of a foreign function fails its episode
+            raise self._failed(error) from error
         if inspect.isawaitable(found):
             return self._awaited(found)
         return self._rewards(found)
 
-    async def _awaited(self, found: Awaitable[Any]) -> Rewards:
-        return self._rewards(await found)
+    async def _awaited(self, waiting: Awaitable[Any]) -> Rewards:
+        try:
+            found = await waiting
+        except InterplayError:
+            raise
+        except Exception as error:  # as above
+            raise self._failed(error) from error
+        return self._rewards(found)
+
+    def _failed(self, error: Exception) -> EnvError:
+        return EnvError(f"env.reward '{self.options.reward}' failed with {ProgramCrash.of(error)}.")
 
     @property
     def _rewarder(self) -> str:
@@ -315,7 +329,10 @@ class OutsideProgram(Asking):
         if isinstance(found, bool | int | float):
             return Rewards.team(names[0], float(found))
         if isinstance(found, Mapping):
-            found = sum((Rewards.team(n, None if v is None else float(v)) for n, v in found.items()), Rewards())
+            try:
+                found = sum((Rewards.team(n, None if v is None else float(v)) for n, v in found.items()), Rewards())
+            except (TypeError, ValueError):
+                raise EnvError(f"{self._rewarder} gave {dict(found)!r}; expected a number for each name.") from None
         if not isinstance(found, Rewards):
             raise EnvError(
                 f"{self._rewarder} gave a {type(found).__name__}; expected a number, {{name: number}} or Rewards."

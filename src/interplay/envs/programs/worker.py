@@ -61,7 +61,7 @@ class ForkServer:
         self.folder = tempfile.mkdtemp(prefix=made["prefix"], dir=made["under"])
         self.held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self.held, fcntl.LOCK_SH)  # while it is locked, no process removes it
-        self.out = os.dup(1)
+        self.orders, self.out = os.dup(0), os.dup(1)
         os.dup2(2, 1)  # so that what a module prints when it is imported is not read as a report
         self.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         forked.more_files(self.open_files)
@@ -91,13 +91,17 @@ class ForkServer:
             importlib.import_module("encodings.idna")  # otherwise the first connection of every fork would import it
             socket.getaddrinfo("127.0.0.1", made["port"])
             module, _, name = made["function"].partition(":")
+            itself = os.getpid()
             self.function = getattr(importlib.import_module(module), name)
+            if os.getpid() != itself:  # the module has forked this process when it was imported
+                os._exit(0)
+            forked.open_standard_streams()
             gc.collect()
             gc.freeze()  # a collection in a fork would write to, and so copy, all memory that was imported
 
     def run(self) -> None:
         self.tell({"ready": True})
-        self.selector.register(0, selectors.EVENT_READ)
+        self.selector.register(self.orders, selectors.EVENT_READ)
         begun = b""
         looked = time.monotonic()
         while True:
@@ -109,8 +113,8 @@ class ForkServer:
                 self.look()
                 looked = time.monotonic()
             for key, _ in ready:
-                if key.fd == 0:
-                    data = os.read(0, 1 << 20)
+                if key.fd == self.orders:
+                    data = os.read(self.orders, 1 << 20)
                     if not data:
                         self.leave()
                     *lines, begun = (begun + data).split(b"\n")
@@ -200,7 +204,7 @@ class ForkServer:
 
     def files(self) -> list[int]:
         """The descriptors of this process itself, which no run may have."""
-        return [self.out, self.proc, self.held, self.selector.fileno()]
+        return [self.orders, self.out, self.proc, self.held, self.selector.fileno()]
 
     def everyone(self) -> list[forked.ForkedRun]:
         return [*self.jobs.values(), *self.spares, *self.kept.values()]
@@ -283,7 +287,9 @@ class ForkServer:
             os.killpg(job.pid, signal.SIGKILL)
 
     def ended(self, job: forked.ForkedRun) -> None:
-        code = os.waitstatus_to_exitcode(os.waitpid(job.pid, 0)[1]) & 255
+        code = 0
+        with suppress(ChildProcessError):  # a module may ignore SIGCHLD from its import on; then nobody knows the code
+            code = os.waitstatus_to_exitcode(os.waitpid(job.pid, 0)[1]) & 255
         out, err = (job.written[n].decode("utf-8", "replace") for n in ("out", "err"))
         if job.group is not None and job.group.excess() == "memory" and not job.excess:
             job.excess = f"it used more than env.program.memory_mb ({self.made['memory_mb']:g})"

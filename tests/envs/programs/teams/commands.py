@@ -23,6 +23,19 @@ def one(row: dict[str, Any]) -> str:
     return talk(text=f"task {row['index']}")
 
 
+def forks_once(row: dict[str, Any]) -> str:
+    """Both processes ask and return, the forked one first."""
+    child = os.fork()
+    said = talk()
+    if child:
+        os.waitpid(child, 0)
+    return said
+
+
+def returns_a_set(row: dict[str, Any]) -> set[str]:
+    return {talk()}
+
+
 def one_is_late(row: dict[str, Any]) -> list[str]:
     """Two calls at once, one of which comes later."""
     with ThreadPoolExecutor(2) as pool:

@@ -106,6 +106,8 @@ def leaves(row: dict[str, Any]) -> int:
         threading.Thread(target=asks_later, daemon=True).start()
     elif said == "child":
         KEPT.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True))
+    elif said == "fork":
+        os.fork()  # both processes return from this function
     elif said == "orphan":
         subprocess.run([sys.executable, "-c", "import os, time; os.fork() or os.setsid() and time.sleep(60)"])
     elif said.startswith("request"):

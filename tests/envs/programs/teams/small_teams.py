@@ -179,6 +179,19 @@ def by_level(row: Row, result: str, calls: list[Any]) -> Any:
     return Rewards.team("score", 1.0) + Rewards.agent("words", {c.role: float(len(c.reply.content)) for c in calls})
 
 
+def fails(row: Row, result: str) -> float:
+    return float(row["no such key"])
+
+
+async def fails_later(row: Row, result: str) -> float:
+    await asyncio.sleep(0)
+    return fails(row, result)
+
+
+def gives_words(row: Row, result: str) -> dict[str, Any]:
+    return {"score": "high"}
+
+
 async def later(row: Row, result: str) -> dict[str, float]:
     await asyncio.sleep(0)
     return {"score": 0.5, "words": 2.0}
