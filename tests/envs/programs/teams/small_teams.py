@@ -17,6 +17,10 @@ async def two(row: Row, ask: Any) -> str:
     return f"{plan}/{done}"
 
 
+async def asks_nobody(row: Row, ask: Any) -> str:
+    return "done"
+
+
 async def asks_too_much(row: Row, ask: Any) -> str:
     try:
         return str(await ask("planner", "ab cd " * 200_000))
