@@ -134,9 +134,8 @@ class RunProcess:
             return json.dumps(told).encode()
         except (TypeError, ValueError, RecursionError) as error:
             words = f"its result cannot be written as JSON ({error}); expected text, numbers, lists and dictionaries"
-            code = getattr(self.function, "__code__", None)
-            place = "an unknown place" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
-            return json.dumps({"crash": {"kind": "UnreadableResult", "words": words[:500], "place": place}}).encode()
+            crash = {"kind": "UnreadableResult", "words": words[:500], "place": "an unknown place"}
+            return json.dumps({"crash": crash}).encode()
 
     def restored(self) -> bool:
         try:
