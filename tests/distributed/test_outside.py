@@ -75,6 +75,21 @@ def test_an_outside_program_runs_on_a_worker_and_asks_its_policies(
 
 
 @pytest.mark.slow
+def test_processes_of_programs_are_kept_on_each_of_two_workers(
+    tmp_path: Path, nodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each episode earns the number of episodes that its process has had."""
+    monkeypatch.setattr(ProcessRun, "__init__", forbidden)
+    env = {"name": "program", "function": "kept:counts", "reward": "kept:itself", "roles": ["planner"]}
+    env["program"] = {"keep": 8}
+    rest = {"seats": {"planner": "player"}, "eval": {"opponents": ["team"], "success": "score"}, "train": {"steps": 2}}
+    play(tmp_path, {**SHORT, "env": env, **rest, "cluster": {"rollout_workers": 2, "worker_cpus": 0.0}})
+    assert [(row["episodes"], row["episodes_failed"]) for row in rows(tmp_path)] == [(4, 0)] * 2
+    earned = [reward.value for record in read(tmp_path / "episodes.jsonl") for reward in record.episode.rewards]
+    assert len(earned) == 8 and max(value or 0.0 for value in earned[4:]) > 1.0
+
+
+@pytest.mark.slow
 def test_a_judge_that_is_a_policy_is_asked_on_a_worker(
     tmp_path: Path, nodes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

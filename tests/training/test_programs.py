@@ -138,6 +138,15 @@ def test_assistant_text_that_nobody_sampled_is_never_trained(tmp_path: Path) -> 
     assert step.metrics["history/foreign"] > 0 and step.metrics["history/kept"] > 0
 
 
+def test_a_program_that_asks_nobody_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = trainer(tmp_path, "small_teams:asks_nobody", {"a": {"base": "tiny-16x1"}}, train={"steps": 2})
+    try:
+        made.train()
+    finally:
+        made.close()
+    assert sum("no trained policy was asked for a reply" in line for line in caplog.messages) == 1
+
+
 def test_the_same_crash_in_many_episodes_stops_the_run_with_file_and_line(tmp_path: Path) -> None:
     made = trainer(tmp_path, "small_teams:crashes_on_anything", {"a": {"base": "tiny"}}, train={"steps": 1})
     try:

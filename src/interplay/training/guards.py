@@ -50,6 +50,11 @@ class Guards:
         played by trained policies, need advantages that are not zero."""
         zero = {role: share for role, share in _below("credit/zero_share/", metrics).items() if role in trained}
         found = self._judges(metrics)
+        if self._lasts("nobody asked", not trained) == 1:
+            found.append(
+                "no trained policy was asked for a reply in this step, so nothing was learned; check the seats, and "
+                "that an outside program asks the server in OPENAI_BASE_URL"
+            )
         for i, name in enumerate(policies):
             found += self.look(name, _below(f"{name}/", metrics), {} if i else zero)  # report the credit of roles once
         if found and self.config.stop_on_guard:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,9 +20,9 @@ from interplay.rollout.auditing import Auditing
 from interplay.rollout.judging import Judging
 from interplay.rollout.runner import Runner
 from interplay.rollout.stream import Group
-from interplay.rollout.team import Team
 from interplay.training.checkpoint import CheckpointPace
 from interplay.training.critic import StateCritic
+from interplay.training.evaluating import Evaluate, Evaluating
 from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
 from interplay.training.fleet import Fleet
@@ -37,8 +37,7 @@ from interplay.training.shortage import explained
 from interplay.training.state import RunState
 from interplay.training.tally import Clock, Meter, used_tokens
 from interplay.training.thread import LearnerThread
-from interplay.types import Occupant, Policy, Role, Snapshot
-from interplay.types.occupant import replaced
+from interplay.types import Snapshot
 
 _WAITING = 64  # threads for slow environments
 
@@ -50,9 +49,7 @@ class Observer:
     warmstarted: Callable[[str, int, int, float], None] = lambda name, done, of, loss: None
     ready: Callable[[], None] = lambda: None  # imitation is done and reinforcement learning begins
     stepped: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None
-    # Evaluates the policies in these seats during training. It is passed in, since this package may not import
-    # evaluation.
-    evaluate: Callable[[Team, int, Mapping[Role, Occupant]], Awaitable[Mapping[str, float]]] | None = None
+    evaluate: Evaluate | None = None  # for short evaluations during training
 
 
 @dataclass
@@ -67,7 +64,6 @@ class Trainer(RunState):
     _closed: bool = field(default=False, init=False)
     _counted: float = field(default=0.0, init=False)  # the time up to which `seconds` counts
     _probed: dict[str, float] = field(default_factory=dict, init=False)  # the last differences of a fleet's engines
-    _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,6 +144,7 @@ class Trainer(RunState):
             if sampling.best_of > 1 and sampling.best_by is not None:
                 self.team.choosing = Choosing(sampling.best_of, self.judges.scorers[sampling.best_by])
         self.feed = Feed(self, self.runner, stage, play=None if fleet is None else fleet.episode)
+        self.evaluating = Evaluating(self, self.observer.evaluate, self.feed, self.thread)
         if fleet is not None:
             await self.interrupt.ends(self._refresh(fleet))
         async with self.feed.stream.running():
@@ -166,8 +163,8 @@ class Trainer(RunState):
                 if fleet is not None:
                     await self.interrupt.ends(self._refresh(fleet))
                 self.feed.stream.advance(self.step_index)
-            if self._beside is not None and not self.stopping:
-                await self._measured_beside()
+            if not self.stopping:
+                await self.evaluating.ended()
 
     async def _refresh(self, fleet: Fleet) -> None:
         """Give the other processes the newest weights, and compare their engines with the learners."""
@@ -270,41 +267,10 @@ class Trainer(RunState):
                 return None
             metrics |= found
             clock.lap("evolve")
-        section = self.plan.recipe.eval
-        if self.observer.evaluate is not None and section.every and self.step_index % section.every == 0:
-            if section.beside and self.plan.recipe.stream.max_staleness:
-                metrics |= await self._measure_beside()
-            else:
-                metrics |= await self.observer.evaluate(self.team, self.step_index, self.plan.seats)
+        if self.evaluating.due(self.step_index):
+            metrics |= await self.evaluating.after(self.step_index)
             clock.lap("eval")
         return metrics
-
-    async def _measure_beside(self) -> dict[str, float]:
-        """Start to evaluate copies of the current policies; return the metrics of the previous such evaluation."""
-        assert self.observer.evaluate is not None
-        metrics = await self._measured_beside()
-        copies = {Policy(name): Snapshot(name, "eval") for name in self.plan.trainable}
-
-        def copied() -> None:
-            for who in copies.values():
-                self.snapshots.keep(who)
-            self.feed.hold(copies.values())
-
-        await self.thread.do(copied)
-        seats = {role: replaced(who, copies) for role, who in self.plan.seats.items()}
-        work = self.observer.evaluate(self.team, self.step_index, seats)
-        self._beside = self.step_index, asyncio.ensure_future(work)
-        return metrics
-
-    async def _measured_beside(self) -> dict[str, float]:
-        """Wait for the evaluation beside the stream and return its metrics."""
-        if self._beside is None:
-            return {}
-        step, work = self._beside
-        found = {**await work, "eval/step": float(step)}
-        self._beside = None
-        await self.thread.do(lambda: self.feed.hold(()))
-        return found
 
     def _publish(self, names: Iterable[str]) -> None:
         """Publish weights that were replaced outside of a training step."""

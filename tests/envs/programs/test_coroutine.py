@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import re
 import threading
 import time
@@ -80,6 +81,22 @@ def test_a_crash_that_happens_again_in_the_replay_is_a_reward_of_the_policy(prog
     fine = played(task, {"planner": "xyz"})
     assert fine.observe() == {}
     assert [r.name for r in envs.outcome_of(fine)] == ["score"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"), [("exit", "SystemExit"), ("exit in a task", "SystemExit"), ("cancel", "CancelledError")]
+)
+def test_a_program_that_exits_or_cancels_itself_crashes_alone(program: Make, said: str, kind: str) -> None:
+    """asyncio passes such errors on to whoever runs the loop. They must not end the trainer or its tasks."""
+    (task,) = program("small_teams:leaves_as_told")
+    env = played(task, {"planner": said})
+
+    async def settled() -> None:
+        await asyncio.gather(asyncio.ensure_future(env.settle()))
+
+    asyncio.run(settled())
+    assert env.observe() == {} and f"{kind} at " in env.state()
+    assert [(r.name, r.value) for r in envs.outcome_of(env)] == [("crashed", -0.1)]
 
 
 def test_a_crash_before_the_first_call_or_that_does_not_happen_again_is_an_error(program: Make) -> None:
@@ -245,6 +262,22 @@ def test_rewards_can_be_of_any_level_by_name_and_late(program: Make) -> None:
         envs.outcome_of(env)
 
 
+@pytest.mark.parametrize(
+    ("reward", "sentence"),
+    [
+        ("fails", r"env.reward 'small_teams:fails' failed with KeyError at .*small_teams.py:\d+: 'no such key'\."),
+        ("fails_later", r"env.reward 'small_teams:fails_later' failed with KeyError at .*small_teams.py:\d+"),
+        ("gives_words", r"small_teams:gives_words gave \{'score': 'high'\}; expected a number for each name\."),
+    ],
+)
+def test_a_reward_that_fails_says_where(program: Make, reward: str, sentence: str) -> None:
+    (task,) = program("small_teams:two", f"small_teams:{reward}")
+    env = played(task, {"planner": "go"}, {"solver": "done"})
+    env.observe()
+    with pytest.raises(EnvError, match=sentence):
+        envs.outcome_of(env)
+
+
 def test_the_conformance_suite_passes_on_a_program() -> None:
     options = {"coroutine": "small_teams:two", "reward": "small_teams:length", "roles": ["planner", "solver"]}
     failed = [f.rule for f in check("program", options, 2, 0) if not f.passed]
@@ -307,6 +340,35 @@ def test_an_event_loop_is_not_blocked_while_programs_run(program: Make) -> None:
         assert all(set(env.observe()) == {"planner"} for env in made)
 
     asyncio.run(both())
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_program_that_runs_is_ended_when_its_episode_is_cancelled(program: Make) -> None:
+    """Its loop runs in another thread, and only that thread may close it. Otherwise the thread never came back, and
+    after sixteen such episodes no program could run any more."""
+    tasks = program("small_teams:waits_long", tasks=coroutine._THREADS)
+    small_teams = importlib.import_module("small_teams")
+
+    async def cancelled() -> list[Any]:
+        made = [envs.make(task) for task in tasks]
+        settling = [asyncio.ensure_future(env.settle()) for env in made]
+        while len(small_teams.BEGUN) < len(tasks):
+            await asyncio.sleep(0.01)
+        for one in settling:
+            one.cancel()
+        await asyncio.gather(*settling, return_exceptions=True)
+        for env in made:
+            env.close()
+        return [env._run._live.loop for env in made]  # type: ignore[attr-defined]
+
+    loops = asyncio.run(cancelled())
+    until = time.monotonic() + 30
+    while not all(loop.is_closed() for loop in loops) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert all(loop.is_closed() for loop in loops)
+    assert sorted(small_teams.CANCELLED) == list(range(len(tasks)))
+    assert set(envs.make(program("small_teams:two")[0]).observe()) == {"planner"}
+    gc.collect()  # a coroutine that nobody awaited would warn here
 
 
 def test_a_program_can_be_collected_while_a_lock_is_held(program: Make) -> None:

@@ -36,3 +36,12 @@ def test_what_a_policy_says_is_no_crash() -> None:
         episode.final_state = f"planner: x\n{crash_line('KeyError at team.py:7')}"
         episode.rewards = Rewards.team("score", 1.0)
     refuse_bug(episodes, 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [("Timeout", r"env\.program\.seconds"), ("LimitExceeded", r"memory_mb"), ("UnreadableResult", r"Return text")],
+)
+def test_a_crash_without_a_line_in_the_program_says_what_to_change(kind: str, remedy: str) -> None:
+    with pytest.raises(GuardError, match=rf"crashed with {kind} at an unknown place; it.*{remedy}"):
+        refuse_bug(step(*[f"{kind} at an unknown place"] * 3), 4)

@@ -6,19 +6,18 @@ The last tests need a real control group. `tests/execution/in_vm.sh` runs them o
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from interplay import envs
 from interplay.envs.programs import process
+from interplay.envs.programs.groups import RunGroups
 from interplay.errors import EnvError
-from interplay.execution.jail.cgroup import OVERHEAD, find_place
+from interplay.execution.jail import cgroup
 from interplay.types import Task
 
 TEAMS = Path(__file__).parent / "teams"
@@ -33,43 +32,29 @@ def teams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(TEAMS))
 
 
-@pytest.fixture
-def worker() -> ModuleType:
-    """The file that runs in the worker process, as a module."""
-    spec = importlib.util.spec_from_file_location("program_worker", Path(process.__file__).with_name("worker.py"))
-    assert spec and spec.loader
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+SETTINGS = {"memory_mb": 100.0, "disk_mb": 20.0, "processes": 7}
 
 
 @pytest.mark.parametrize("walls", [True, False])
-def test_a_run_gets_the_limits_of_the_recipe(
-    worker: ModuleType, walls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_gets_the_limits_of_the_recipe(walls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of a run is in memory if there are walls. Threads are not limited like processes, because libraries
     start one for each core."""
     for name in NAMES:
         (tmp_path / name).write_text("")
-    monkeypatch.setattr(worker.cgroup, "make_cgroup", lambda place: worker.cgroup.Cgroup(str(tmp_path)))
-    server = worker.ForkServer.__new__(worker.ForkServer)
-    server.made = {"walls": walls, "memory_mb": 100.0, "disk_mb": 20.0, "processes": 7}
-    server.place, server.groups = "", set()
-    assert server.new_group() is None
-    server.place = str(tmp_path)
-    group = server.new_group()
-    assert server.groups == {group}, "every later run closes its files"
-    assert int((tmp_path / "memory.max").read_text()) == (100 + 20 * walls + OVERHEAD) * (1 << 20)
+    monkeypatch.setattr(cgroup, "make_cgroup", lambda place: cgroup.Cgroup(str(tmp_path)))
+    made = RunGroups({**SETTINGS, "walls": walls}, cgroup)
+    assert made.new() is None
+    made.place = str(tmp_path)
+    group = made.new()
+    assert list(made) == [group], "every later run closes its files"
+    assert int((tmp_path / "memory.max").read_text()) == (100 + 20 * walls + cgroup.OVERHEAD) * (1 << 20)
     assert int((tmp_path / "pids.max").read_text()) >= 7 + 1024
 
 
-def test_runs_go_on_if_no_more_groups_can_be_made(
-    worker: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    server = worker.ForkServer.__new__(worker.ForkServer)
-    server.made = {"walls": True, "memory_mb": 100.0, "disk_mb": 20.0, "processes": 7}
-    server.place, server.groups = str(tmp_path / "gone"), set()
-    assert server.new_group() is None and not server.place
+def test_runs_go_on_if_no_more_groups_can_be_made(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    made = RunGroups({**SETTINGS, "walls": True}, cgroup)
+    made.place = str(tmp_path / "gone")
+    assert made.new() is None and not made.place
     assert "no control group could be made" in capfd.readouterr().err
 
 
@@ -78,7 +63,7 @@ def test_runs_go_on_if_no_more_groups_can_be_made(
 
 @pytest.fixture
 def place() -> str:
-    found, reason = find_place()
+    found, reason = cgroup.find_place()
     if not found:
         pytest.skip(f"no control groups for us: {reason}")
     return found

@@ -80,7 +80,7 @@ def test_a_run_that_is_not_needed_any_more_ends_its_process() -> None:
     assert result(played(task)) == 1
 
 
-@pytest.mark.parametrize("said", ["thread", "child", "file", "result", "connections", "limit", "output"])
+@pytest.mark.parametrize("said", ["thread", "child", "fork", "file", "result", "connections", "limit", "output"])
 def test_a_run_that_leaves_something_behind_counts_and_ends_its_process(said: str) -> None:
     """Its late requests are not those of the next episode."""
     how = {"environment": {"SAID": said}}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program_player import played, result
+from program_player import newest, played, result
 
 from interplay import envs
 from interplay.envs.programs import process
@@ -72,6 +72,57 @@ def test_the_folder_of_every_run_is_empty_and_has_the_same_path() -> None:
     assert result(first) == [home, home, home, []] and result(played(task)) == result(first)
     waiting.step({"planner": "x"})
     assert waiting.observe() == {} and result(waiting) == result(first)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rude", ["close", "fork", "ignore"])
+def test_what_a_module_does_when_it_is_imported_does_not_end_the_worker(rude: str) -> None:
+    """It closes standard streams, forks, or lets the kernel forget processes that have ended."""
+    task = task_of(function="rude_import:run", program={"environment": {"RUDE": rude}})
+    assert result(played(task)) == "hello"
+    worker = newest()
+    assert [result(played(task)) for _ in range(2)] == ["hello", "hello"]
+    assert newest() is worker and worker.alive
+
+
+def test_a_module_whose_import_never_ends_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "IMPORT", 0.5)
+    task = task_of(function="rude_import:run", program={"environment": {"RUDE": "hang"}, "seconds": 0.1})
+    with pytest.raises(ConfigError, match=r"'rude_import:run' cannot be started: it was not imported within 0.5 sec"):
+        envs.make(task).observe()
+
+
+@pytest.mark.parametrize("keep", [1, 8])
+def test_a_process_that_a_program_forks_has_no_result(keep: int) -> None:
+    task = task_of(function="commands:forks_once", program={"keep": keep})
+    runs = [played(task) for _ in range(2)]
+    assert [(result(env), len(env.calls)) for env in runs] == [("hello", 2)] * 2
+
+
+def test_a_result_that_is_no_json_says_what_was_expected() -> None:
+    task = task_of(function="commands:returns_a_set", program={"blame": "machinery"})
+    sentence = r"UnreadableResult at an unknown place: its result cannot be written as JSON .*expected text, numbers"
+    with pytest.raises(EnvError, match=sentence):
+        played(task)
+
+
+def test_a_replay_waits_for_a_call_that_comes_later_than_the_first_time() -> None:
+    """Calls that wait together are answered in an order of their own. Here it begins with the call that comes last, and
+    the replay is asked before this call has come."""
+    for index in range(64):
+        options = {"function": "commands:one_is_late", "reward": "commands:length", "roles": ["planner"]}
+        env = envs.make(envs.sample_task("program", options, "train", index))
+        assert isinstance(env, OutsideProgram)
+        env._begun()
+        time.sleep(1.0)
+        if env.observe()["planner"].messages[0].content.startswith("Late"):
+            break
+        env.close()
+    twin = env.fork()
+    for one in (env, twin):
+        one.step({"planner": "first"})
+        assert one.observe()["planner"].messages[0].content == f"Early {index}."
+        one.step({"planner": "second"})
+        assert one.observe() == {} and result(one) == ["second", "first"]
 
 
 def test_what_a_program_started_ends_with_it() -> None:

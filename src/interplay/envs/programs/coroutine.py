@@ -25,6 +25,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -115,6 +116,10 @@ class _Live:
         self.loop.watch.idle = self._idle
         self.futures: list[tuple[Inquiry, asyncio.Future[Spoken]]] = []
         self.stuck = ""
+        self._left: BaseException | None = None  # `SystemExit`, which asyncio raises out of the loop
+        self.over = False  # nobody needs the program any more
+        self._runs = False  # a thread runs the loop
+        self._state = threading.Lock()  # for `over` and `_runs`
         self._deadline = 0.0
         self.main = self.loop.create_task(_awaited(team, task, self))
         self.main.add_done_callback(self._stop)
@@ -156,9 +161,21 @@ class _Live:
         self.loop.stop()
 
     def run(self) -> None:
-        """Run the loop until it stops. The calling thread must have no running event loop."""
+        """Run the loop until it stops. The calling thread must have no running event loop. If `end` was called
+        meanwhile, this thread closes the loop."""
+        with self._state:
+            if self.over:
+                return
+            self._runs = True
         self._deadline, self.stuck = time.monotonic() + self.seconds, ""
-        self.loop.run_forever()
+        try:
+            self.loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:  # of the program: signals reach only the main thread
+            self._left = error
+        with self._state:
+            self._runs, over = False, self.over
+        if over:
+            self.close()
 
     def _idle(self, timeout: float | None) -> float | None:
         """Called when the loop has nothing to run now. Stop the loop if calls wait for answers; otherwise return how
@@ -176,7 +193,36 @@ class _Live:
             return 0
         return left if timeout is None else min(timeout, left)
 
-    def end(self) -> None:
+    @property
+    def done(self) -> bool:
+        return self._left is not None or self.main.done()
+
+    def error(self) -> BaseException | None:
+        """The error with which the program has ended; None if it has returned a result."""
+        if self._left is not None:
+            return self._left
+        try:
+            return self.main.exception()
+        except asyncio.CancelledError as error:  # the program has cancelled itself
+            return error
+
+    def end(self) -> bool:
+        """Ask the program to end. Returns whether the caller must close the loop. If a thread runs the loop now, that
+        thread closes it, because no other thread may."""
+        with self._state:
+            if self.over:
+                return False
+            self.over = True
+            if self._runs:
+                self.loop.call_soon_threadsafe(self._stop_if_it_runs)
+            return not self._runs
+
+    def _stop_if_it_runs(self) -> None:
+        """Stop the loop, unless it had already stopped by itself and is being closed now."""
+        if self._runs:
+            self.loop.stop()
+
+    def close(self) -> None:
         """Cancel all remaining tasks and close the loop."""
         self.loop.watch.idle = lambda timeout: timeout
         self.main.remove_done_callback(self._stop)
@@ -184,7 +230,8 @@ class _Live:
         for task in left:
             task.cancel()
         if left:
-            self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+            with suppress(SystemExit, KeyboardInterrupt):  # a task may raise it when it is cancelled
+                self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
         if self.main.done() and not self.main.cancelled():
             self.main.exception()  # asyncio logs a warning about exceptions that were never retrieved
         self.loop.close()
@@ -211,19 +258,22 @@ class CoroutineRun(ProgramRun):
         live = self._live
         live.run()
         self.waiting = [question for question, _ in live.futures]
-        if live.stuck:  # treated as a crash, because a reply of the policy can cause it
+        if live.over:
+            self.ended, self.waiting = True, []
+        elif live.stuck:  # treated as a crash, because a reply of the policy can cause it
             self.ended, self.waiting = True, []
             self.crash = ProgramCrash("Timeout", live.stuck, "an unknown place")
             self.close()
-        elif live.main.done():
+        elif live.done:
             self.ended, self.waiting = True, []
-            error = live.main.exception()
+            error = live.error()
             if isinstance(error, InterplayError):
                 raise error
             self.crash = None if error is None else ProgramCrash.of(error)
             self.result = None if error is not None else live.main.result()
             self._finalizer.detach()
-            live.end()
+            if live.end():
+                live.close()
 
     def answer(self, question: Inquiry, answer: Reply) -> None:
         for waits, future in self._live.futures:
@@ -245,9 +295,11 @@ async def _awaited(team: TeamFunction, task: Mapping[str, Any], ask: AskAndEffec
 
 
 def _end(live: _Live) -> None:
-    """End the loop on a thread that has no running loop."""
+    """End the program. A thread that has no running loop closes its loop."""
+    if not live.end():
+        return
     try:
-        _threads().submit(live.end)
+        _threads().submit(live.close)
     except RuntimeError:  # the interpreter is shutting down, so the loop will not run again
         live.main._log_destroy_pending = False  # type: ignore[attr-defined]
 

@@ -11,6 +11,15 @@ from interplay.types import Episode
 
 SHARE = 0.2  # if more than this share of a step's episodes crash at the same place, the program has a bug
 CRASHED = "crashed"  # the team's reward if a reply of a policy made the program crash
+# What to do about crashes that have no line in the program.
+_REMEDIES = {
+    "Timeout at an unknown place": "it ran longer than env.program.seconds between two calls. Raise this limit, or "
+    "make the program faster.",
+    "LimitExceeded at an unknown place": "it used more than env.program.memory_mb, processes or cpu_seconds allows, or "
+    "printed or returned more than 16 MB. Raise the limit, or change the program.",
+    "UnreadableResult at an unknown place": "its result is no JSON. Return text, numbers, lists and dictionaries.",
+}
+_BUG = "this is a bug of the program, which must accept whatever a model says. Fix it at this place."
 _lock = threading.Lock()
 _counts: Counter[str] = Counter()
 
@@ -39,8 +48,8 @@ def refuse_bug(episodes: Sequence[Episode], step: int) -> None:
     for signature, times in found.most_common(1):
         if times > max(1, SHARE * len(episodes)):
             raise GuardError(
-                f"{times} of the {len(episodes)} episodes of step {step} crashed with {signature}; this is a bug of "
-                "the program, which must accept whatever a model says. Fix it at this place."
+                f"{times} of the {len(episodes)} episodes of step {step} crashed with {signature}; "
+                f"{_REMEDIES.get(signature, _BUG)}"
             )
 
 

@@ -39,6 +39,16 @@ def ranges_of(files: list[int]) -> list[tuple[int, int]]:
     return out
 
 
+def open_standard_streams() -> None:
+    """Open the standard streams that the program has closed when it was imported. Otherwise the next file that is
+    opened would take their place."""
+    for stream in range(3):
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+
+
 class ForkedRun:
     """A process that runs a program, or waits for a run: its folder, and what it has written in this run."""
 

@@ -33,6 +33,9 @@ from interplay.types import HistoryMatch
 # The key of clients that a program makes when it is imported, before its processes are forked. In a network that no
 # other process is in, it stands for the key of the process.
 THIS_PROCESS = "this-process"
+# How many seconds a replay waits for a call that came the first time, while other calls wait. A thread of the program
+# can be this late on a busy machine.
+PATIENCE = 2.0
 _ENDED = "the episode of this key has ended."
 
 
@@ -113,9 +116,13 @@ class HttpRun(ProgramRun):
             call.waiter = None
 
     def _settles_after(self, seconds: float) -> None:
-        """Report the waiting calls after `seconds` without another call."""
+        """Report the waiting calls after `seconds` without another call. In a replay, report them when all calls are
+        there that came the first time."""
         if self._timer is not None:
             self._timer.cancel()
+        if self.expected and not self.ended:
+            waiting = {p.question.digest for c in self._calls for p in c.pending if p.reply is None}
+            seconds = 0.0 if self.expected <= waiting else max(seconds, min(PATIENCE, self.seconds / 2))
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(seconds, self._ready) if seconds else None
         if not seconds:

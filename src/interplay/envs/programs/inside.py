@@ -101,16 +101,20 @@ class RunProcess:
     def call(self, order: dict) -> bool:
         """Call the function and report its result. Returns whether the process can do another run. If so, the number of
         this run is in the report, so that nothing else that is written there looks like it by accident."""
-        before, again = len(sys.modules), False
+        before, again, itself = len(sys.modules), False, os.getpid()
         try:
             assert self.function is not None
             told = {"result": self.function(order["task"])}
+            if os.getpid() != itself:  # a process that the program has forked, which has nothing to report
+                os._exit(0)
             # The newest modules are last. To look at the others would copy the memory of all their names.
             late = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - before)))
             again = not order["last"] and self.restored()
             told |= {"imported": late[::-1], "again": order["id"] if again else None}
-            written = json.dumps(told).encode()
+            written = self.as_json(told)
         except BaseException as error:
+            if os.getpid() != itself:
+                os._exit(1)
             frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
             crash = {"kind": type(error).__name__, "words": str(error)[:500], "place": self.place_of(frames)}
             again, written = False, json.dumps({"crash": crash}).encode()
@@ -123,6 +127,15 @@ class RunProcess:
         if not again:
             os.close(self.result)
         return again
+
+    def as_json(self, told: dict) -> bytes:
+        """What is reported after a run that has returned: its result, or that its result cannot be written as JSON."""
+        try:
+            return json.dumps(told).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            words = f"its result cannot be written as JSON ({error}); expected text, numbers, lists and dictionaries"
+            crash = {"kind": "UnreadableResult", "words": words[:500], "place": "an unknown place"}
+            return json.dumps({"crash": crash}).encode()
 
     def restored(self) -> bool:
         try:

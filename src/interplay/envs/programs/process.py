@@ -12,6 +12,7 @@ import atexit
 import itertools
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -39,6 +40,7 @@ SILENT = {
 }  # fmt: skip
 
 
+IMPORT = 60.0  # seconds in which a program may always be imported; more if env.program.seconds is more
 SPARES = 64  # the most processes that wait for a run, in all workers of a program together
 LENT = Path(__file__).with_name("lent")  # modules that every program can import
 # A sandboxed program can reach no TLS server. Clients that read all certificates of the machine spend 40 ms on it.
@@ -179,7 +181,7 @@ class ProgramWorker:
         self._numbers = itertools.count()
         self._runs: weakref.WeakValueDictionary[int, ProcessRun] = weakref.WeakValueDictionary()
         self._waiting: list[ProcessPlace] = []  # their processes wait for their next run
-        first = self._heard()
+        first = self._first_heard(max(how.seconds, IMPORT))
         if "trouble" in first:
             raise ConfigError(_why(options, first))
         if own:
@@ -244,8 +246,15 @@ class ProgramWorker:
         except (OSError, ValueError):
             raise EnvError("the process that programs are forked from has ended.") from None
 
-    def _heard(self) -> Mapping[str, Any]:
+    def _first_heard(self, seconds: float) -> Mapping[str, Any]:
+        """The first report of the worker, which comes after it has imported the program."""
         assert self._process.stdout is not None
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        if not poll.poll(1000 * seconds):
+            self._process.kill()
+            words = f"it was not imported within {seconds:g} seconds (the larger of env.program.seconds and {IMPORT:g})"
+            return {"trouble": words, "place": "its import"}
         line = self._process.stdout.readline()
         found = json.loads(line) if line else {"trouble": "the worker ended without a message", "place": "its start"}
         return found if isinstance(found, dict) else {}

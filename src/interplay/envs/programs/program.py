@@ -31,10 +31,10 @@ from interplay.envs.programs.counts import CRASHED, count, crash_line
 from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.process import ProcessRun
-from interplay.envs.programs.replay import Answered, Decided, answer_again, begun
+from interplay.envs.programs.replay import Answered, Decided, answer_again, begun, expect
 from interplay.envs.programs.rows import row
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
-from interplay.errors import ConfigError, EnvError, ReplayError
+from interplay.errors import ConfigError, EnvError, InterplayError, ReplayError
 from interplay.registry import imported
 from interplay.types import Observation, Rewards, Role, Spoken, Task, Turn
 
@@ -114,6 +114,7 @@ class Asking(Env):
     def _started(self) -> ProgramRun:
         """A new run. It is closed when this environment is not used any more."""
         run = self.start()
+        expect(run, self._record, 0)
         weakref.finalize(self, ending.later, run.close)
         ending.begin()
         return run
@@ -139,7 +140,7 @@ class Asking(Env):
             if run.ended:
                 raise EnvError(f"a replay ended early, after {self._told} of {len(self._record)} decisions.")
             self.log.replaying = self._told + 1 < len(self._record)
-            answer_again(run, self._record[self._told])
+            answer_again(run, self._record, self._told)
             self._told += 1
             return True
         now: dict[Role, Inquiry] = {}
@@ -171,7 +172,7 @@ class Asking(Env):
         way, otherwise raise."""
         assert self._crash is not None
         if self._told < len(self._record) and not again.ended:
-            answer_again(again, self._record[self._told])
+            answer_again(again, self._record, self._told)
             self._told += 1
             return again
         same = again.crash is not None and again.crash.signature == self._crash.signature
@@ -297,13 +298,27 @@ class OutsideProgram(Asking):
         given = [self.task.data[ROW], result]
         if _parameters(function) > 2:
             given.append(calls)
-        found = function(*given)
+        try:
+            found = function(*given)
+        except InterplayError:
+            raise
+        except Exception as error:  # a bug of a foreign function fails its episode
+            raise self._failed(error) from error
         if inspect.isawaitable(found):
             return self._awaited(found)
         return self._rewards(found)
 
-    async def _awaited(self, found: Awaitable[Any]) -> Rewards:
-        return self._rewards(await found)
+    async def _awaited(self, waiting: Awaitable[Any]) -> Rewards:
+        try:
+            found = await waiting
+        except InterplayError:
+            raise
+        except Exception as error:  # as above
+            raise self._failed(error) from error
+        return self._rewards(found)
+
+    def _failed(self, error: Exception) -> EnvError:
+        return EnvError(f"env.reward '{self.options.reward}' failed with {ProgramCrash.of(error)}.")
 
     @property
     def _rewarder(self) -> str:
@@ -314,7 +329,10 @@ class OutsideProgram(Asking):
         if isinstance(found, bool | int | float):
             return Rewards.team(names[0], float(found))
         if isinstance(found, Mapping):
-            found = sum((Rewards.team(n, None if v is None else float(v)) for n, v in found.items()), Rewards())
+            try:
+                found = sum((Rewards.team(n, None if v is None else float(v)) for n, v in found.items()), Rewards())
+            except (TypeError, ValueError):
+                raise EnvError(f"{self._rewarder} gave {dict(found)!r}; expected a number for each name.") from None
         if not isinstance(found, Rewards):
             raise EnvError(
                 f"{self._rewarder} gave a {type(found).__name__}; expected a number, {{name: number}} or Rewards."

@@ -46,14 +46,20 @@ def begun() -> None:
         _tally.replays += 1
 
 
-def answer_again(run: ProgramRun, decided: Decided) -> None:
-    """Give the program the recorded answers of a decision. Raises `ReplayError` if it does not ask the same questions,
-    and `ConfigError` if this happens too often."""
-    for one in decided:
+def expect(run: ProgramRun, record: Sequence[Decided], told: int) -> None:
+    """Tell the run which calls of the record come next, after `told` decisions."""
+    run.expected = frozenset(one.question.digest for one in record[told]) if told < len(record) else frozenset()
+
+
+def answer_again(run: ProgramRun, record: Sequence[Decided], told: int) -> None:
+    """Give the program the recorded answers of decision `told`. Raises `ReplayError` if it does not ask the same
+    questions, and `ConfigError` if this happens too often."""
+    for one in record[told]:
         found = next((q for q in run.waiting if q.digest == one.question.digest), None)
         if found is None:
             raise _diverged(one.question, run.waiting)
         run.answer(found, one.answer)
+    expect(run, record, told + 1)
 
 
 def _diverged(wanted: Inquiry, waiting: Sequence[Inquiry]) -> ReplayError | ConfigError:

@@ -92,6 +92,7 @@ class ProgramRun(ABC):
     result: Any = None
     crash: ProgramCrash | None = None
     effects: EffectLog = field(default_factory=EffectLog)
+    expected: frozenset[str] = frozenset()  # in a replay: the digests of the calls that came next the first time
 
     @abstractmethod
     async def settle(self) -> None:

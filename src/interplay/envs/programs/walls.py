@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import functools
 import os
 import socket
 import struct
 import sys
+from collections.abc import Callable
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NEW_NS, _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
@@ -185,3 +187,63 @@ def lend(listener: socket.socket, to: int, name: bytes) -> None:
     connections itself, so nothing is copied on the way to it."""
     with socket.socket(fileno=to) as lender, listener:
         socket.send_fds(lender, [name], [listener.fileno()])
+
+
+class RunWalls:
+    """The walls of a worker and of the runs that it forks. `made` are the settings of the worker, which say whether
+    there are walls at all."""
+
+    def __init__(self, made: dict) -> None:
+        self.made = made
+        self.files: list[int] = []  # descriptors that no run may have
+
+    def enter(self, held: list[int]) -> None:
+        """Put this process behind the walls, and so all that it forks. If there are walls, it goes on in a child. The
+        parent closes the descriptors `held`."""
+        made = self.made
+        die_with_parent()
+        if made["walls"]:
+            enter_namespaces(made["network"])
+            _go_on_in_child([0, 1, *held, made["lender"]])
+            self._spaces = ProcessNamespaces()
+            self.files = [self._spaces.own]
+            self._rules = FileRules([*readable_by_default(), *made["readable"]])
+            self._sockets = None if made["network"] else SocketFilter()
+
+    def open_gateway(self) -> None:
+        """Give the gateway the socket on which all runs reach it, unless each run gives it one of its own."""
+        made = self.made
+        if made["walls"] and not made["network"] and not made["own_network"]:
+            lend(listen(made["port"]), made["lender"], b"all")
+        elif not made["own_network"]:
+            os.close(made["lender"])
+
+    def fork(self) -> int:
+        return self._spaces.fork() if self.made["walls"] else os.fork()
+
+    def separate(self, folder: str) -> Callable[[bytes], None] | None:
+        """Give the process of a run its own folder and, if the settings say so, its own network. Then return the
+        function that gives the gateway the socket of this network, with the key of the process."""
+        if self.made["walls"]:
+            limit_folder(folder, self.made["disk_mb"])
+        if not self.made["own_network"]:
+            return None
+        return functools.partial(lend, own_network(self.made["port"]), self.made["lender"])
+
+    def restrict(self, folder: str) -> None:
+        """Restrict the process of a run to the files and sockets that it may use."""
+        if self.made["walls"]:
+            self._rules.restrict(folder)
+            if self._sockets is not None:
+                self._sockets.restrict()
+
+
+def _go_on_in_child(held: list[int]) -> None:
+    """Go on in a child, which is the first process of a namespace of its own. Only a process of such a namespace can
+    fork runs into further ones without another process for each. This process waits until the child ends."""
+    pid = os.fork()
+    if pid:
+        for fd in held:
+            os.close(fd)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
+    die_with_parent()

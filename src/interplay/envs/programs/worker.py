@@ -9,7 +9,6 @@ first argument is a JSON object with the settings of the worker.
 from __future__ import annotations
 
 import fcntl
-import functools
 import gc
 import importlib
 import json
@@ -31,6 +30,7 @@ sys.path[:0] = [HERE, JAIL]
 import cgroup  # type: ignore[import-not-found]  # noqa: E402
 import folder as disk  # type: ignore[import-not-found]  # noqa: E402
 import forked  # type: ignore[import-not-found]  # noqa: E402
+import groups  # type: ignore[import-not-found]  # noqa: E402
 import inside  # type: ignore[import-not-found]  # noqa: E402
 import processes  # type: ignore[import-not-found]  # noqa: E402
 import reports  # type: ignore[import-not-found]  # noqa: E402
@@ -38,15 +38,13 @@ import walls  # type: ignore[import-not-found]  # noqa: E402
 import watch  # type: ignore[import-not-found]  # noqa: E402
 
 sys.path[:] = [p for p in sys.path if p not in (HERE, JAIL)]  # the program must not import these files
-for _name in ("cgroup", "folder", "forked", "inside", "processes", "reports", "walls", "watch"):
+for _name in ("cgroup", "folder", "forked", "groups", "inside", "processes", "reports", "walls", "watch"):
     del sys.modules[_name]  # a program may have such modules too
 
 LARGEST = 16 << 20  # the most bytes of a program's output
 IDLE = 0.002  # seconds without anything to do after which another process is made ready for a later run
 LOOK = 0.25  # seconds between two checks of the memory and the processes of all runs
 MEGABYTE = 1 << 20
-# The most threads of all processes of a run together. Libraries start one for each core.
-THREADS = max(1024, 16 * (os.cpu_count() or 1))
 
 
 class ForkServer:
@@ -63,23 +61,18 @@ class ForkServer:
         self.folder = tempfile.mkdtemp(prefix=made["prefix"], dir=made["under"])
         self.held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self.held, fcntl.LOCK_SH)  # while it is locked, no process removes it
-        self.out = os.dup(1)
+        self.orders, self.out = os.dup(0), os.dup(1)
         os.dup2(2, 1)  # so that what a module prints when it is imported is not read as a report
         self.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         forked.more_files(self.open_files)
-        self.place = ""  # the control group in which each run gets its own; empty if there is none
-        self.groups: set[cgroup.Cgroup] = set()
+        self.walls = walls.RunWalls(made)
+        self.groups = groups.RunGroups(made, cgroup)
         self.lessons = 3  # how many more times modules that runs have imported are imported here
 
     def prepare(self) -> None:
         made = self.made
-        walls.die_with_parent()
+        self.walls.enter(self.files())
         if made["walls"]:
-            walls.enter_namespaces(made["network"])
-            self.go_on_in_child()
-            self.spaces = walls.ProcessNamespaces()
-            self.files = walls.FileRules([*walls.readable_by_default(), *made["readable"]])
-            self.sockets = None if made["network"] else walls.SocketFilter()
             self.home = os.path.join(self.folder, "run")
             os.mkdir(self.home)
         self.limits = [
@@ -89,11 +82,8 @@ class ForkServer:
             # For all runs of a process together; `look` limits each of them.
             forked.limit(resource.RLIMIT_CPU, int(made["cpu_seconds"] * made["keep"]) + 2),
         ]
-        self.place = cgroup.find_place()[0]  # after isolation, because then root may not divide another user's group
-        if made["walls"] and not made["network"] and not made["own_network"]:
-            walls.lend(walls.listen(made["port"]), made["lender"], b"all")
-        elif not made["own_network"]:
-            os.close(made["lender"])
+        self.groups.find_place()  # after isolation, because then root may not divide another user's group
+        self.walls.open_gateway()
         os.environ.clear()
         os.environ.update(made["environment"])
         sys.path[:0] = made["path"]
@@ -101,23 +91,17 @@ class ForkServer:
             importlib.import_module("encodings.idna")  # otherwise the first connection of every fork would import it
             socket.getaddrinfo("127.0.0.1", made["port"])
             module, _, name = made["function"].partition(":")
+            itself = os.getpid()
             self.function = getattr(importlib.import_module(module), name)
+            if os.getpid() != itself:  # the module has forked this process when it was imported
+                os._exit(0)
+            forked.open_standard_streams()
             gc.collect()
             gc.freeze()  # a collection in a fork would write to, and so copy, all memory that was imported
 
-    def go_on_in_child(self) -> None:
-        """Go on in a child, which is the first process of a namespace of its own. Only a process of such a namespace
-        can fork runs into further ones without another process for each. This process waits until the child ends."""
-        pid = os.fork()
-        if pid:
-            for fd in (0, 1, self.out, self.proc, self.held, self.selector.fileno(), self.made["lender"]):
-                os.close(fd)
-            os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
-        walls.die_with_parent()
-
     def run(self) -> None:
         self.tell({"ready": True})
-        self.selector.register(0, selectors.EVENT_READ)
+        self.selector.register(self.orders, selectors.EVENT_READ)
         begun = b""
         looked = time.monotonic()
         while True:
@@ -129,8 +113,8 @@ class ForkServer:
                 self.look()
                 looked = time.monotonic()
             for key, _ in ready:
-                if key.fd == 0:
-                    data = os.read(0, 1 << 20)
+                if key.fd == self.orders:
+                    data = os.read(self.orders, 1 << 20)
                     if not data:
                         self.leave()
                     *lines, begun = (begun + data).split(b"\n")
@@ -181,18 +165,16 @@ class ForkServer:
 
     def fork(self) -> forked.ForkedRun:
         """A process that is ready to run the program, and waits to be told the task."""
-        walled = self.made["walls"]
-        folder = self.home if walled else tempfile.mkdtemp(dir=self.folder)
+        folder = self.home if self.made["walls"] else tempfile.mkdtemp(dir=self.folder)
         pipes = {name: os.pipe() for name in ("out", "err", "result")}
         told, order = os.pipe()
         os.set_blocking(order, False)
-        group = self.new_group()
-        others = [order, self.out, self.proc, self.held, self.selector.fileno(), *(r for r, _ in pipes.values())]
-        others += [self.spaces.own] if walled else []
+        group = self.groups.new()
+        others = [order, *self.files(), *self.walls.files, *(r for r, _ in pipes.values())]
         for job in self.everyone():
             others += job.files()
         ranges = forked.ranges_of(others)
-        pid = self.spaces.fork() if walled else os.fork()
+        pid = self.walls.fork()
         if pid == 0:
             code = 1
             try:
@@ -220,24 +202,12 @@ class ForkServer:
             self.selector.register(r, selectors.EVENT_READ, job)
         return job
 
+    def files(self) -> list[int]:
+        """The descriptors of this process itself, which no run may have."""
+        return [self.orders, self.out, self.proc, self.held, self.selector.fileno()]
+
     def everyone(self) -> list[forked.ForkedRun]:
         return [*self.jobs.values(), *self.spares, *self.kept.values()]
-
-    def new_group(self) -> cgroup.Cgroup | None:
-        """A control group for one run, with its limits. The folder of an isolated run is in memory too. If no group can
-        be made, runs continue without one, and only `look` limits them."""
-        if not self.place:
-            return None
-        in_memory = self.made["disk_mb"] if self.made["walls"] else 0
-        try:
-            group = cgroup.make_cgroup(self.place)
-            self.groups.add(group)
-            group.limit(self.made["memory_mb"] + in_memory, self.made["processes"] + THREADS)
-        except OSError as error:
-            sys.stderr.write(f"env.program: no control group could be made ({error}); limits are less exact.\n")
-            self.place = ""
-            return None
-        return group
 
     def child(self, told: int, folder: str, pipes: dict[str, int]) -> None:
         """The process of one or more runs, until it is not needed any more."""
@@ -247,19 +217,12 @@ class ForkServer:
         for fd, standard in ((null, 0), (pipes["out"], 1), (pipes["err"], 2)):
             os.dup2(fd, standard)
             os.close(fd)
-        if self.made["walls"]:
-            walls.limit_folder(folder, self.made["disk_mb"])
-        lend = None
-        if self.made["own_network"]:
-            lend = functools.partial(walls.lend, walls.own_network(self.made["port"]), self.made["lender"])
+        lend = self.walls.separate(folder)
         os.environ["HOME"] = os.environ["TMPDIR"] = folder
         os.chdir(folder if self.made["walls"] else self.made["cwd"])
         for kind, values in self.limits:
             resource.setrlimit(kind, values)
-        if self.made["walls"]:
-            self.files.restrict(folder)
-            if self.sockets is not None:
-                self.sockets.restrict()
+        self.walls.restrict(folder)
         first = inside.FirstState(folder, disk.empty) if self.made["keep"] > 1 else None
         inside.RunProcess(self.made, self.function, pipes["result"], first, reports.place_of).serve(told, lend)
 
@@ -324,7 +287,9 @@ class ForkServer:
             os.killpg(job.pid, signal.SIGKILL)
 
     def ended(self, job: forked.ForkedRun) -> None:
-        code = os.waitstatus_to_exitcode(os.waitpid(job.pid, 0)[1]) & 255
+        code = 0
+        with suppress(ChildProcessError):  # a module may ignore SIGCHLD from its import on; then nobody knows the code
+            code = os.waitstatus_to_exitcode(os.waitpid(job.pid, 0)[1]) & 255
         out, err = (job.written[n].decode("utf-8", "replace") for n in ("out", "err"))
         if job.group is not None and job.group.excess() == "memory" and not job.excess:
             job.excess = f"it used more than env.program.memory_mb ({self.made['memory_mb']:g})"
@@ -342,7 +307,6 @@ class ForkServer:
         else:
             self.report(job, {"out": out[-LARGEST:]})
         if job.group is not None:
-            job.group.remove()
             self.groups.remove(job.group)
         if not self.made["walls"]:  # behind walls it was in memory and has ended with its processes
             disk.remove(job.folder)

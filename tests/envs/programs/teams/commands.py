@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,28 @@ def talk(model: str = "planner", text: str = "hi") -> str:
 
 def one(row: dict[str, Any]) -> str:
     return talk(text=f"task {row['index']}")
+
+
+def forks_once(row: dict[str, Any]) -> str:
+    """Both processes ask and return, the forked one first."""
+    child = os.fork()
+    said = talk()
+    if child:
+        os.waitpid(child, 0)
+    return said
+
+
+def returns_a_set(row: dict[str, Any]) -> set[str]:
+    return {talk()}
+
+
+def one_is_late(row: dict[str, Any]) -> list[str]:
+    """Two calls at once, one of which comes later."""
+    with ThreadPoolExecutor(2) as pool:
+        early = pool.submit(talk, text=f"Early {row['index']}.")
+        time.sleep(0.3)
+        late = pool.submit(talk, text=f"Late {row['index']}.")
+        return [early.result(), late.result()]
 
 
 def surroundings(row: dict[str, Any]) -> dict[str, Any]:

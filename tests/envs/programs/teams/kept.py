@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import numpy
 from commands import surroundings, talk
+from http_game import Client
 
 numpy.random.seed(5)
 RUNS = [0]
@@ -33,6 +34,24 @@ def counts(row: dict[str, Any]) -> int:
     number = count()
     talk(text=f"Task {row['index']}.")
     return number
+
+
+def itself(row: dict[str, Any], result: int) -> float:
+    return float(result)
+
+
+def plans_and_solves(row: dict[str, Any]) -> str:
+    """Two roles, a second call of each, and a call only if a reply says so. It remembers nothing."""
+    count()
+    plan = talk("planner", f"Plan {row['index']}.")
+    drafts = [talk("solver", f"{plan} Draft {n}.") for n in range(2)]
+    history = [{"role": "user", "content": f"Plan {row['index']}."}, {"role": "assistant", "content": plan}]
+    more = Client().ask("planner", [*history, {"role": "user", "content": drafts[0]}])
+    return drafts[0] + (talk("solver", more) if "a" in more else drafts[1])
+
+
+def letters(question: str, reply: str) -> float:
+    return len(set(reply)) / 10
 
 
 def tells(row: dict[str, Any]) -> int:
@@ -87,6 +106,8 @@ def leaves(row: dict[str, Any]) -> int:
         threading.Thread(target=asks_later, daemon=True).start()
     elif said == "child":
         KEPT.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True))
+    elif said == "fork":
+        os.fork()  # both processes return from this function
     elif said == "orphan":
         subprocess.run([sys.executable, "-c", "import os, time; os.fork() or os.setsid() and time.sleep(60)"])
     elif said.startswith("request"):

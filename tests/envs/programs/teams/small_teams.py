@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,10 @@ async def two(row: Row, ask: Any) -> str:
     plan = await ask("planner", f"Plan {row['index']}.", phase="plan")
     done = await ask("solver", [{"role": "system", "content": "Solve."}, {"role": "user", "content": str(plan)}])
     return f"{plan}/{done}"
+
+
+async def asks_nobody(row: Row, ask: Any) -> str:
+    return "done"
 
 
 async def asks_too_much(row: Row, ask: Any) -> str:
@@ -69,6 +74,21 @@ async def crashes_at_once(row: Row, ask: Any) -> str:
     raise KeyError("no such key")
 
 
+async def leaves_as_told(row: Row, ask: Any) -> str:
+    """Ends in a way that asyncio does not treat like other errors."""
+    said = str(await ask("planner", "Say something."))
+    if said == "exit":
+        sys.exit(3)
+    if said == "exit in a task":
+        await asyncio.gather(asyncio.to_thread(sys.exit, 3), asyncio.sleep(60))
+    if said == "cancel":
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+    await asyncio.sleep(0)
+    return said
+
+
 _runs = {"n": 0}
 
 
@@ -85,6 +105,19 @@ async def never_the_same(row: Row, ask: Any) -> str:
     await ask("planner", f"Run number {_runs['n']}.")
     await ask("planner", "And now?")
     return "done"
+
+
+BEGUN: list[int] = []
+CANCELLED: list[int] = []
+
+
+async def waits_long(row: Row, ask: Any) -> None:
+    """Waits for a timer, so its loop runs meanwhile."""
+    BEGUN.append(row["index"])
+    try:
+        await asyncio.sleep(60)
+    finally:
+        CANCELLED.append(row["index"])
 
 
 async def waits_for_nothing(row: Row, ask: Any) -> None:
@@ -148,6 +181,19 @@ def by_level(row: Row, result: str, calls: list[Any]) -> Any:
     from interplay.types import Rewards
 
     return Rewards.team("score", 1.0) + Rewards.agent("words", {c.role: float(len(c.reply.content)) for c in calls})
+
+
+def fails(row: Row, result: str) -> float:
+    return float(row["no such key"])
+
+
+async def fails_later(row: Row, result: str) -> float:
+    await asyncio.sleep(0)
+    return fails(row, result)
+
+
+def gives_words(row: Row, result: str) -> dict[str, Any]:
+    return {"score": "high"}
 
 
 async def later(row: Row, result: str) -> dict[str, float]:
