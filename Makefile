@@ -125,4 +125,4 @@ test-frameworks: install frameworks
 		$(BIN)/python -m pytest tests/examples/test_frameworks.py
 
 clean:
-	rm -rf $(VENV) $(VLLM) .venv-wheel .venv-frameworks-a .venv-frameworks-b .venv-frameworks-small-a .venv-frameworks-small-b .golden build dist site docs/live .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(SGLANG) .venv-wheel .venv-frameworks-a .venv-frameworks-b .venv-frameworks-small-a .venv-frameworks-small-b .golden build dist site docs/live .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
