@@ -122,7 +122,7 @@ frameworks: .venv-frameworks-a/installed .venv-frameworks-b/installed
 # Every example of examples/frameworks runs for real and trains the tiny model for a few steps.
 test-frameworks: install frameworks
 	FRAMEWORKS_A=.venv-frameworks-a/bin/python FRAMEWORKS_B=.venv-frameworks-b/bin/python \
-		$(BIN)/python -m pytest tests/examples/test_frameworks.py
+		$(BIN)/python -m pytest tests/examples/test_frameworks.py -m "not slow"
 
 clean:
-	rm -rf $(VENV) $(VLLM) .venv-wheel .venv-frameworks-a .venv-frameworks-b .venv-frameworks-small-a .venv-frameworks-small-b .golden build dist site docs/live .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(SGLANG) .venv-wheel .venv-frameworks-a .venv-frameworks-b .venv-frameworks-small-a .venv-frameworks-small-b .golden build dist site docs/live .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

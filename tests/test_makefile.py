@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -39,3 +41,10 @@ def test_the_demo_installs_only_what_training_needs(empty: Path) -> None:
 def test_the_tests_run_in_several_processes_and_name_the_ten_slowest(target: str, how: str, empty: Path) -> None:
     printed = commands(target, empty)
     assert "[dev]" in printed and f"--durations=10 {how} -m" in printed
+
+
+def test_clean_removes_every_environment_that_a_target_makes(empty: Path) -> None:
+    """They are large. `.gitignore` has a line for each of them."""
+    made = re.findall(r"^/(\..+)/$", (ROOT / ".gitignore").read_text(encoding="utf-8"), re.MULTILINE)
+    removed = commands("clean", empty).split()
+    assert len(made) > 4 and [name for name in made if not fnmatch.filter(removed, name)] == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from interplay.cli import dry_run
+from interplay.cli import dry_run, train
 from interplay.cli.main import app
 from interplay.errors import ConfigError
 
@@ -30,6 +30,14 @@ def test_memory_is_listed_by_part() -> None:
     assert needs["device"] == "cpu" and needs["available"] > needs["needed"]
     done = CliRunner().invoke(app, ["train", RECIPE, "--dry-run", "--memory"])
     assert done.exit_code == 0 and "needs about" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--memory", "--time", "--json"])
+def test_an_option_of_the_dry_run_does_not_start_a_training(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "train_recipe", lambda *_: pytest.fail("a training was started"))
+    done = CliRunner().invoke(app, ["train", RECIPE, option])
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception).startswith(f"{option} was given without --dry-run; add --dry-run")
 
 
 def test_standard_output_is_json_also_for_people() -> None:

@@ -204,8 +204,11 @@ def test_the_plan_of_a_cluster_lists_its_processes_without_starting_any() -> Non
 def test_the_printed_plan_says_what_all_processes_need_together() -> None:
     """The process of the run has one CPU, and each of the three workers two."""
     said, wanted = io.StringIO(), [f"{WORKERS}3", "cluster.worker_cpus=2", "device=cpu"]
-    show_layout(Console(file=said, width=200), "recipes/tictactoe/at_grpo.toml", wanted)
+    show_layout(Console(file=said, width=80), "recipes/tictactoe/at_grpo.toml", wanted)
     assert "In all: 7 CPUs and 0 GPUs." in said.getvalue()
+    *_, where = said.getvalue().splitlines()  # a sentence is one line in a narrow terminal too
+    others = "Ray places the others in a cluster that the run starts on this machine."
+    assert where == f"The process of the run is on this machine. {others}"
 
 
 def test_a_cluster_with_gpus_is_planned_on_a_machine_without_one(monkeypatch: pytest.MonkeyPatch) -> None:

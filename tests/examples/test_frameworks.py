@@ -19,6 +19,8 @@ from interplay.training.trainer import Observer, Trainer
 ROOT = Path(__file__).parents[2]
 RECIPES = {p.stem: p for p in (ROOT / "recipes" / "programs").glob("*.toml") if "python" in p.read_text()}
 RECIPES["rlhf"] = ROOT / "recipes" / "rlhf" / "langgraph.toml"
+SETS = [(name, "B" if "frameworks-b" in path.read_text() else "A") for name, path in sorted(RECIPES.items())]
+SETS.append(("agents_sdk", "B"))  # an older version of the Agents SDK, with version 2 of the openai package
 
 # With an untrained tiny model, these programs may ask the planner alone. Its reply is cut off, which the Agents SDK
 # reports as an error, and it calls no agent, as a manager of smolagents must.
@@ -30,12 +32,11 @@ def test_there_is_a_recipe_for_every_framework() -> None:
     assert examples <= set(RECIPES) and len(examples) == 8
 
 
-@pytest.mark.parametrize("name", sorted(RECIPES))
-def test_a_team_of_a_framework_trains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    which = "FRAMEWORKS_B" if "frameworks-b" in RECIPES[name].read_text() else "FRAMEWORKS_A"
-    python = os.environ.get(which)
+@pytest.mark.parametrize(("name", "kind"), SETS)
+def test_a_team_of_a_framework_trains(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = os.environ.get(f"FRAMEWORKS_{kind}")
     if not python:
-        pytest.skip(f"{which} names no Python with the framework; see make test-frameworks")
+        pytest.skip(f"FRAMEWORKS_{kind} names no Python with the framework; see make test-frameworks")
     trains(name, python, tmp_path, monkeypatch)
 
 

@@ -52,4 +52,8 @@ def show_layout(console: Console, path: str, overrides: Sequence[str]) -> None:
     if plan.recipe.cluster.uses_ray:
         known = {"local": "a cluster that the run starts on this machine", "auto": "the cluster of this machine"}
         whose = known.get(where, f"the cluster at {where}")
-        console.print(f"Ray places them in {whose}; the process of the run itself is on this machine.", highlight=False)
+        console.print(
+            f"The process of the run is on this machine. Ray places the others in {whose}.",
+            highlight=False,
+            soft_wrap=True,
+        )

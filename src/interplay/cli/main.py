@@ -104,7 +104,11 @@ def train(
         from interplay.cli.dry_run import show
 
         show(recipe, overrides or [], memory, time, as_json)
-    elif not train_recipe(console, recipe, overrides or [], run, resume):
+        return
+    for name, given in (("--memory", memory), ("--time", time), ("--json", as_json)):
+        if given:
+            raise ConfigError(f"{name} was given without --dry-run; add --dry-run, or leave {name} out to train.")
+    if not train_recipe(console, recipe, overrides or [], run, resume):
         raise typer.Exit(STOPPED)
 
 

@@ -4,7 +4,8 @@
     GET  /health  {"ok": true, "kind": "verifier", "version": "…", "waiting": 0}
 
 The version is a digest of the weights. It is part of every answer, so that a score can be traced to its weights. If a
-token is set, every request must send it as a bearer token. Without a token, the server listens on this machine only.
+token is set, every request to /score must send it as a bearer token. Without a token, the server listens on this
+machine only.
 """
 
 from __future__ import annotations
