@@ -25,7 +25,7 @@ def play(*options: str) -> tuple[list[re.Match[str]], dict[str, dict[str, tuple[
         [sys.executable, str(SCRIPT), *options],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,  # only so that it cannot hang for good
         env={**os.environ, "PYTHONPATH": ""},
     )
     assert done.returncode == 0, done.stderr

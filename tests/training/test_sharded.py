@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from fleets import slowness
 from rich.console import Console
 from runs import make, rows, train
 from safetensors.torch import load_file
@@ -156,12 +157,15 @@ def test_signals_to_a_whole_run_end_it_with_a_checkpoint_and_a_killed_rank_costs
     assert "goes on from its newest checkpoint" not in caplog.text
     killed = Sending(Console(file=io.StringIO()), resolve(parse(RECIPE, TWO)), tmp_path / "killed")
     killed.numbers = (signal.SIGKILL,)
+    slower = slowness()
     assert killed.run() and killed.sent == 1
+    slower = max(slower, slowness())
     told = r"(has ended \(killed by signal 9\)|lost contact with the others \(.*\))\. All 2 ranks.*\(1 of 3\)"
     assert len(re.findall(told, caplog.text)) == caplog.text.count("goes on from its newest checkpoint") == 1
     assert rows(tmp_path / "killed") == rows(tmp_path / "ended")
     times = [json.loads(line)["time"] for line in (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()]
-    assert max(b - a for a, b in pairwise(times)) < 60.0  # seconds in which the ranks must have started again
+    # Seconds in which the ranks must have started again, if no other work uses the processors.
+    assert max(b - a for a, b in pairwise(times)) < 60.0 * slower
     whole = weights(tmp_path / "ended", 3)
     assert all(torch.equal(whole[name], found) for name, found in weights(tmp_path / "killed", 3).items())
 
