@@ -154,12 +154,23 @@ def longest_wait(steps: Sequence[float], killed: Sequence[float]) -> float:
     return max(after - max([before, *(at for at in killed if at < after)]) for before, after in pairwise(steps))
 
 
+def has_learned(row: Mapping[str, Any]) -> bool:
+    """Whether there was something to learn in a step. Which games it has depends on when episodes came too late, and
+    there is nothing if all games of each group ended alike."""
+    if "player/gap" in row:
+        return True
+    assert all(share == 1.0 for key, share in row.items() if key.startswith("credit/zero_share/"))
+    return False
+
+
 def assert_whole(folder: Path) -> None:
     """Every episode that was issued was trained on once, or was discarded and counted, or is left for later steps. The
     run folder can be read and resumed, and has every step once."""
     metrics = lines(folder / "metrics.jsonl")
     assert [row["step"] for row in metrics] == list(range(1, STEPS + 1))
-    assert all(row["episodes_failed"] == 0 and row["player/gap"] < 1e-4 for row in metrics)
+    assert all(row["episodes_failed"] == 0 for row in metrics)
+    learned = [row for row in metrics if has_learned(row)]
+    assert len(learned) >= STEPS // 2 and all(row["player/gap"] < 1e-4 for row in learned)
     stream = lines(folder / "stream.jsonl")
     per_step = Counter[int]()
     for row in stream:
