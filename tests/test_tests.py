@@ -1,4 +1,4 @@
-"""Every test asserts something: a test that cannot fail shows nothing. And the longest tests start first."""
+"""Every test asserts something, because a test that cannot fail shows nothing. The longest tests start first."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_shared(): await common(1)
 def test_each_process_begins_with_its_share_of_the_long_tests(
     load_script: Callable[[str], ModuleType], long: int, others: int, processes: int
 ) -> None:
-    """The parts are those into which pytest-xdist divides the list for `--dist worksteal`."""
+    """The list is divided here as pytest-xdist divides it with `--dist worksteal`."""
     order = load_script("tests/conftest.py").long_first
     items = order(list(range(long)), list(range(100, 100 + others)), processes)
     assert sorted(items) == [*range(long), *range(100, 100 + others)]

@@ -78,7 +78,7 @@ def test_an_outside_program_runs_on_a_worker_and_asks_its_policies(
 def test_processes_of_programs_are_kept_on_each_of_two_workers(
     tmp_path: Path, nodes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each episode earns the number of episodes that its process has had."""
+    """The reward of an episode is the number of episodes that its process has played."""
     monkeypatch.setattr(ProcessRun, "__init__", forbidden)
     env = {"name": "program", "function": "kept:counts", "reward": "kept:itself", "roles": ["planner"]}
     env["program"] = {"keep": 8}

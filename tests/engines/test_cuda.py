@@ -31,7 +31,8 @@ def last_word(script: str, *given: str, **variables: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
-    # Four are fused (the last with windows), and two as they are. The one that is compared in all respects comes first.
+    # The first four models run as `Fused` (mistral has windows), the last two run as transformers has them. For qwen2
+    # everything is compared, so it starts first.
     [pytest.param("qwen2", marks=pytest.mark.long), "qwen3", "llama", "mistral", "gemma3", "gpt2"],
 )
 def test_the_gpu_runner_says_what_the_plain_runner_says(family: str) -> None:

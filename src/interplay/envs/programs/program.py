@@ -18,7 +18,8 @@ from __future__ import annotations
 import inspect
 import weakref
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Self
@@ -298,27 +299,26 @@ class OutsideProgram(Asking):
         given = [self.task.data[ROW], result]
         if _parameters(function) > 2:
             given.append(calls)
-        try:
+        with self._rewarding():
             found = function(*given)
-        except InterplayError:
-            raise
-        except Exception as error:  # a bug of a foreign function fails its episode
-            raise self._failed(error) from error
         if inspect.isawaitable(found):
             return self._awaited(found)
         return self._rewards(found)
 
     async def _awaited(self, waiting: Awaitable[Any]) -> Rewards:
-        try:
+        with self._rewarding():
             found = await waiting
-        except InterplayError:
-            raise
-        except Exception as error:  # as above
-            raise self._failed(error) from error
         return self._rewards(found)
 
-    def _failed(self, error: Exception) -> EnvError:
-        return EnvError(f"env.reward '{self.options.reward}' failed with {ProgramCrash.of(error)}.")
+    @contextmanager
+    def _rewarding(self) -> Iterator[None]:
+        """An error of the user's function fails its episode."""
+        try:
+            yield
+        except InterplayError:
+            raise
+        except Exception as error:  # the function may raise anything
+            raise EnvError(f"env.reward '{self.options.reward}' failed with {ProgramCrash.of(error)}.") from error
 
     @property
     def _rewarder(self) -> str:

@@ -37,7 +37,7 @@ def returns_a_set(row: dict[str, Any]) -> set[str]:
 
 
 def one_is_late(row: dict[str, Any]) -> list[str]:
-    """Two calls at once, one of which comes later."""
+    """Two threads ask. One of them waits a little before it asks."""
     with ThreadPoolExecutor(2) as pool:
         early = pool.submit(talk, text=f"Early {row['index']}.")
         time.sleep(0.3)
