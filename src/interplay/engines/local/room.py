@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import gc
 import math
+import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,9 +59,11 @@ def free_bytes(device: torch.device, share: float) -> int:
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """`torch.zeros`, but on a CPU the system provides a page of memory only when it is first used. A short run uses
     little of its cache, and need not wait until zeros are written to all of it."""
-    if device.type != "cpu":
+    if device.type != "cpu" or not hasattr(mmap, "MAP_PRIVATE"):
         return torch.zeros(shape, dtype=dtype, device=device)
-    size, align = math.prod(shape) * dtype.itemsize, 64  # torch also aligns its memory to 64 bytes
-    memory = np.zeros(size + align, np.uint8)
-    first = -memory.ctypes.data % align
-    return torch.from_numpy(memory[first : first + size]).view(dtype).view(shape)
+    # Not calloc: it takes memory that this process has used and freed before, and writes zeros to all of it.
+    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
