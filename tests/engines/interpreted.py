@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine, cuda
 from interplay.engines.local.cuda import CudaRunner
+from interplay.engines.local.legal_nodes import LegalNodes
 from interplay.engines.local.speculation import Speculation
 from interplay.errors import EngineError
 from interplay.models import kernels
@@ -104,6 +105,34 @@ def restricted() -> list[Request]:
             for i in (0, 1, 8)
         ),
     ]
+
+
+def with_masks(plain: LocalEngine, ours: LocalEngine) -> None:
+    """Masked replies are sampled in the graph, beside others. There is room for few tries at once, and none for one of
+    them, which is sampled in plain torch."""
+    few = ((30, 8, 1), (7, 9, 1), (7, 40, 41, 1), (12, 1))
+    many = tuple((a, b, 1) for a in (50, 9, 33) for b in range(60, 66))
+    too_many = tuple((a, b, 1) for a in range(10, 20) for b in range(60, 66))
+    runner, slow = ours.runner, list[int]()
+    runner._legal = LegalNodes(kernels.Tries(*(part[:60] for part in runner.rows.tries)))
+    sampled = runner._one_by_one
+    runner._one_by_one = lambda *given: (slow.append(1), sampled(*given))[1]
+    prompt = tuple(range(20, 40))
+
+    def ask(i: int, legal: Any, heat: float = 1.0, who: str | None = None) -> Request:
+        return Request((i,), prompt[: 9 + i], 70 + i, Sampling(heat, 4 + i, (8, 9)), who, legal=legal)
+
+    for round in (
+        [ask(0, few), ask(1, ()), ask(2, many, 0.7, "a"), ask(3, few, 0.0), ask(4, few), ask(5, many)],
+        [ask(6, many[:9]), ask(7, few[:2]), ask(8, few[1:3], 0.7)],
+        [ask(9, many[9:]), ask(10, many[1:])],
+    ):
+        same(plain, ours, round)
+    assert not slow
+    same(plain, ours, [ask(9, few), ask(10, too_many), ask(0, ())])
+    assert slow
+    same(plain, ours, [ask(0, few)])
+    runner._one_by_one = sampled
 
 
 class Numbers:
@@ -231,6 +260,7 @@ def main(family: str) -> None:
     if thorough:  # the rest does not depend on the layers
         with_drafts(plain, ours)
         with_limits(plain, ours)
+        with_masks(plain, ours)
         with_few_tokens(plain, ours)
         with_other_adapters(plain, ours)
     if family == "qwen2":  # the kernels alone

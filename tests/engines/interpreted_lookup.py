@@ -85,7 +85,7 @@ def laid(seats: list[Seat], lookup: kernels.Lookup, rows: kernels.Rows) -> list[
 
 def trial(rng: random.Random) -> tuple[int, int]:
     lookup = kernels.Lookup(SEATS, WIDTH, DEPTH, 1000, 2, torch.device("cpu"))
-    rows = kernels.Rows(SEATS * WIDTH, PAGES, 1, 1, torch.device("cpu"))
+    rows = kernels.Rows(SEATS * WIDTH, PAGES, 1, 1, 1, torch.device("cpu"))
     rows.table.copy_(torch.arange(SEATS * PAGES).view(SEATS, PAGES).repeat_interleave(WIDTH, 0))
     seats = [seat(rng) for _ in range(SEATS)]
     text = laid(seats, lookup, rows)

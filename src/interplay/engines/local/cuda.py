@@ -8,6 +8,7 @@ or leave. The graphs read weights, adapters and cache in place, so they stay val
 With drafts, each token of a draft gets a row of its own, which reads the sequence's blocks up to itself. A layer writes
 the keys of all rows before any row attends to them. The GPU looks the drafts up itself (`kernels.Lookup`), in a graph
 that is replayed several times as well. If a reply is masked, the host proposes the drafts and a graph is replayed once.
+Without drafts, masked replies are sampled in the graph too, from tries on the GPU (`legal_nodes.py`).
 Short prompts and replies to be scored are computed in the same way, because launching the kernels of a pass one by one
 takes longer than computing few tokens.
 """
@@ -27,6 +28,7 @@ from transformers import PreTrainedModel
 from interplay.engines.local.draft_texts import DEPTH, DraftTexts
 from interplay.engines.local.drafts import Drafts
 from interplay.engines.local.host_rows import STOPS, HostRows
+from interplay.engines.local.legal_nodes import LegalNodes
 from interplay.engines.local.runner import (
     NO_DRAFTS,
     Cached,
@@ -46,6 +48,7 @@ _FEW = 512  # the most new tokens that a graph computes
 # The most tokens to which all of them together attend. Beyond that, the kernel for prompts reads far less.
 _READ = 1 << 18
 _TEXT = 1 << 20  # tokens of the texts in which drafts are looked up
+_NODES = 1 << 20  # nodes of the tries of legal replies
 _STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 
 
@@ -67,7 +70,8 @@ class CudaRunner(Cached):
         self.chunk = chunk
         pages = min(-(-max_context // kernels.PAGE), blocks)
         self.most_rows = bucket(max_rows)
-        self.rows = kernels.Rows(self.most_rows, pages, STOPS, chunk + 1, self.device)
+        self.rows = kernels.Rows(self.most_rows, pages, STOPS, chunk + 1, _NODES, self.device)
+        self._legal = LegalNodes(self.rows.tries)
         self._host, self._ahead = (HostRows(self.most_rows, pages) for _ in range(2))
         self._seated: list[Sequence] = []  # the sequence of each row
         # What is added to a row's position to get its rotary position, for models whose pictures need it (M-RoPE).
@@ -141,17 +145,21 @@ class CudaRunner(Cached):
         hidden = torch.stack([s.prompt.hidden for s in fresh if s.prompt.hidden is not None]) if fresh else None
         if drafts:
             return self._decode_ahead(len(fresh), hidden, drafts)
+        self._legal.place(self._seated)
+        one_by_one = not all(map(self._samples, self._seated))
         if self._host.changed or self._width > 1:
+            if not one_by_one:
+                self._host.nodes[: len(self._seated)] = [self._legal.node(s) for s in self._seated]
             self._upload(self._host, bucket(max(1, len(self._seated))), self._seated)
             self._width = 1
-        if any(_special(s) for s in self._seated):
+        if one_by_one:
             return self._one_by_one(ongoing, fresh, hidden)
         count, old = len(self._seated), len(self._seated) - len(fresh)
         self.rows.produced.zero_()
         if hidden is not None:
             part = self.rows.part(old, count)
             kernels.sample_and_advance(self._logits(hidden), part, len(fresh))
-        wanted = max(s.request.sampling.max_tokens - len(s.tokens) - (i >= old) for i, s in enumerate(self._seated))
+        wanted = max(self._legal.left(s) - (i >= old) for i, s in enumerate(self._seated))
         if wanted > 0:
             graph, _ = self._graph(bucket(count), 1, self._host)
             for _ in range(min(1 if hurry else self.chunk, wanted)):
@@ -164,7 +172,7 @@ class CudaRunner(Cached):
         ]
 
     def _one_by_one(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hidden: Tensor | None) -> list[Drawn]:
-        """Sample one token per sequence in plain torch. Used if a reply is masked, or cut by top-k, top-p or min-p."""
+        """Sample one token per sequence in plain torch, if the kernel cannot sample some of them."""
         old = len(ongoing)
         rows = [] if hidden is None else [hidden]
         if old:
@@ -206,8 +214,13 @@ class CudaRunner(Cached):
         self._host.advance(len(drawn), made, table)
         return drawn
 
+    def _samples(self, sequence: Sequence) -> bool:
+        """Whether the GPU's sampling kernel can serve this sequence."""
+        sampling = sequence.request.sampling
+        return not sampling.cuts and len(sampling.stop) <= STOPS and self._legal.has(sequence)
+
     def looks_up(self, sequences: Seq[Sequence]) -> bool:
-        return not any(_special(s) for s in sequences)
+        return all(s.legal is None and self._samples(s) for s in sequences)
 
     @torch.inference_mode()
     def look_ahead(self, sequences: Seq[Sequence], drafts: Drafts, hurry: bool = False) -> DrawnAhead | None:
@@ -334,9 +347,3 @@ class CudaRunner(Cached):
     def _weights_moved(self) -> None:
         self._graphs.clear()
         self._pool = self._new_pool()
-
-
-def _special(sequence: Sequence) -> bool:
-    """Whether the GPU's sampling kernel cannot serve this sequence."""
-    sampling = sequence.request.sampling
-    return sequence.legal is not None or sampling.cuts or len(sampling.stop) > STOPS

@@ -18,15 +18,15 @@ class HostRows:
     def __init__(self, rows: int, pages: int) -> None:
         self.ids, self.lengths, self.counts, self.limits, self.seeds = (np.zeros(rows, np.int64) for _ in range(5))
         self.temperatures = np.ones(rows, np.float32)
-        self.adapters = np.full(rows, -1, np.int32)
+        self.adapters, self.nodes = (np.full(rows, -1, np.int32) for _ in range(2))
         self.fresh = np.zeros(rows, bool)  # the row has got no token since it was assigned
         self.stops = np.full((rows, STOPS), -1, np.int64)
         self.table = np.zeros((rows, pages), np.int32)
         self.pages = np.zeros(rows, np.int64)
         self.changed = False
         self._columns: tuple[np.ndarray, ...] = (
-            self.ids, self.lengths, self.counts, self.limits, self.seeds, self.temperatures, self.adapters, self.fresh,
-            self.stops, self.table, self.pages,
+            self.ids, self.lengths, self.counts, self.limits, self.seeds, self.temperatures, self.adapters, self.nodes,
+            self.fresh, self.stops, self.table, self.pages,
         )  # fmt: skip
 
     def write(self, row: int, sequence: Sequence, adapter: int) -> None:
@@ -48,7 +48,7 @@ class HostRows:
 
     def clear(self, row: int) -> None:
         self.lengths[row] = self.pages[row] = 0
-        self.adapters[row] = -1
+        self.adapters[row] = self.nodes[row] = -1
         self.changed = True
 
     def advance(self, count: int, made: np.ndarray, tokens: np.ndarray) -> None:
@@ -78,7 +78,7 @@ class HostRows:
             else:
                 mine[:count] = theirs[row]
         self.lengths[count:] = self.pages[count:] = 0
-        self.adapters[count:] = -1
+        self.adapters[count:] = self.nodes[count:] = -1
 
     def lay(self, ids: np.ndarray, positions: np.ndarray, adapters: np.ndarray, table: np.ndarray) -> None:
         """Become one row for each of these tokens. `table` has the blocks of each token's sequence."""
@@ -108,6 +108,7 @@ class HostRows:
         put(rows.seeds[:size], self.seeds[:size])
         put(rows.temperatures[:size], self.temperatures[:size])
         put(rows.adapters[:size], self.adapters[:size])
+        put(rows.nodes[:size], self.nodes[:size])
         put(rows.stops[:size], self.stops[:size])
         put(rows.table[:size, :pages], self.table[:size, :pages])
         self.changed = False

@@ -18,10 +18,10 @@ from interplay.models.kernels.attention import PREFILL_ROWS, Tiles, decode_atten
 from interplay.models.kernels.drafts import NOTHING, Lookup
 from interplay.models.kernels.launch import PAGE
 from interplay.models.kernels.layers import add_norm, rope_store, rotate_heads, silu_mul, turns
-from interplay.models.kernels.sampling import Rows, logits, sample_and_advance
+from interplay.models.kernels.sampling import FAN, Rows, Tries, logits, sample_and_advance
 
 __all__ = [
-    "NOTHING", "PAGE", "PREFILL_ROWS", "JoinedLayers", "Lookup", "RankOwners", "Rows", "Tiles", "adapted", "add_norm",
-    "decode_attention",
-    "logits", "prefill_attention", "rope_store", "rotate_heads", "sample_and_advance", "silu_mul", "turns",
+    "FAN", "NOTHING", "PAGE", "PREFILL_ROWS", "JoinedLayers", "Lookup", "RankOwners", "Rows", "Tiles", "Tries",
+    "adapted", "add_norm", "decode_attention", "logits", "prefill_attention", "rope_store", "rotate_heads",
+    "sample_and_advance", "silu_mul", "turns",
 ]  # fmt: skip

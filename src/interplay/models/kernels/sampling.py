@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -11,6 +13,7 @@ from interplay.models.kernels.launch import PAGE, power
 from interplay.models.kernels.products import wide_product
 
 CHUNK = 4096  # logits per program of the sampler
+FAN = 1024  # the most tokens that may follow a node of a trie of legal replies
 
 
 def logits(hidden_TC: Tensor, weight_VC: Tensor) -> Tensor:
@@ -35,26 +38,13 @@ def _stats(logits, V, temperatures, peaks, sums, bests, CHUNKS: tl.constexpr, CH
 
 
 @triton.jit
-def _pick(
-    logits, V, temperatures, peaks, sums, bests, seeds, counts, limits, stops, active, produced,
-    out_tokens, out_logprobs, out_stride, ids, lengths, positions, slots, seen, table, table_stride,
-    CHUNKS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, STOPS: tl.constexpr, PAGE: tl.constexpr,
-    ADVANCE: tl.constexpr,
-):  # fmt: skip
-    b = tl.program_id(0).to(tl.int64)
-    heat = tl.load(temperatures + b)
-    count = tl.load(counts + b)
-    # One uniform per (seed, position): splitmix64, as in sampler.uniforms.
-    z = tl.load(seeds + b).to(tl.uint64) + (count + 1).to(tl.uint64) * 0x9E3779B97F4A7C15
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
-    z = z ^ (z >> 31)
-    draw = (z >> 11).to(tl.float64) * (1.0 / 9007199254740992.0)
+def _draw(logits, V, draw, heat, peaks, sums, bests, CHUNKS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr):
+    """A token and its log-prob. `logits` and the parts of its chunks are those of one row."""
     # Choose a chunk by the chunks' weights, then an entry in it.
     c = tl.arange(0, WIDTH)
-    peak = tl.load(peaks + b * CHUNKS + c, mask=c < CHUNKS, other=float("-inf"))
+    peak = tl.load(peaks + c, mask=c < CHUNKS, other=float("-inf"))
     top = tl.max(peak, 0)
-    weight = tl.load(sums + b * CHUNKS + c, mask=c < CHUNKS, other=0.0) * tl.exp(peak - top)
+    weight = tl.load(sums + c, mask=c < CHUNKS, other=0.0) * tl.exp(peak - top)
     heavy = weight.to(tl.float64)
     running = tl.cumsum(heavy, 0)
     total = tl.sum(heavy, 0)
@@ -63,7 +53,7 @@ def _pick(
     chunk = tl.minimum(chunk, tl.max(tl.where(weight > 0, c, 0), 0))
     before = tl.sum(tl.where(c < chunk, heavy, 0.0), 0)
     i = chunk * CHUNK + tl.arange(0, CHUNK)
-    x = tl.load(logits + b * V + i, mask=i < V, other=float("-inf")).to(tl.float32)
+    x = tl.load(logits + i, mask=i < V, other=float("-inf")).to(tl.float32)
     x = x / tl.where(heat == 0, 1.0, heat)
     mass = tl.exp(x - top)
     inner = tl.cumsum(mass, 0)
@@ -73,10 +63,61 @@ def _pick(
     chosen = chunk * CHUNK + place
     logit = tl.sum(tl.where(i == chosen, x, 0.0), 0)
     logprob = logit - top - tl.log(total.to(tl.float32))
-    best = tl.min(tl.where(peak == top, tl.load(bests + b * CHUNKS + c, mask=c < CHUNKS, other=V), V), 0)
-    greedy = heat == 0
-    token = tl.where(greedy, best, chosen).to(tl.int64)
-    logprob = tl.where(greedy, 0.0, logprob)
+    best = tl.min(tl.where(peak == top, tl.load(bests + c, mask=c < CHUNKS, other=V), V), 0)
+    return tl.where(heat == 0, best, chosen).to(tl.int64), logprob
+
+
+@triton.jit
+def _draw_legal(logits, draw, heat, node, node_tokens, node_firsts, node_fans, FAN: tl.constexpr):
+    """A token that may follow `node` of a trie of legal replies, its log-prob among those tokens, and its node."""
+    f = tl.arange(0, FAN)
+    first = tl.load(node_firsts + node)
+    legal = f < tl.load(node_fans + node)
+    word = tl.load(node_tokens + first + f, mask=legal, other=0).to(tl.int64)  # in the order of their ids
+    x = tl.load(logits + word, mask=legal, other=float("-inf")).to(tl.float32)
+    x = x / tl.where(heat == 0, 1.0, heat)
+    top = tl.max(x, 0)
+    mass = tl.where(legal, tl.exp(x - top), 0.0).to(tl.float64)
+    total = tl.sum(mass, 0)
+    drawn = tl.sum((tl.cumsum(mass, 0) <= draw * total).to(tl.int32), 0)
+    drawn = tl.minimum(drawn, tl.max(tl.where(mass > 0, f, 0), 0))
+    best = tl.min(tl.where(legal & (x == top), f, FAN), 0)
+    place = tl.where(heat == 0, best, drawn)
+    logprob = tl.sum(tl.where(f == place, x, 0.0), 0) - top - tl.log(total.to(tl.float32))
+    return tl.sum(tl.where(f == place, word, 0), 0), logprob, first + place
+
+
+@triton.jit
+def _pick(
+    logits, V, temperatures, peaks, sums, bests, seeds, counts, limits, stops, active, produced,
+    out_tokens, out_logprobs, out_stride, ids, lengths, positions, slots, seen, table, table_stride,
+    nodes, node_tokens, node_firsts, node_fans,
+    CHUNKS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, STOPS: tl.constexpr, PAGE: tl.constexpr,
+    FAN: tl.constexpr, ADVANCE: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    heat = tl.load(temperatures + b)
+    count = tl.load(counts + b)
+    node = tl.load(nodes + b)
+    # One uniform per (seed, position): splitmix64, as in sampler.uniforms.
+    z = tl.load(seeds + b).to(tl.uint64) + (count + 1).to(tl.uint64) * 0x9E3779B97F4A7C15
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
+    z = z ^ (z >> 31)
+    draw = (z >> 11).to(tl.float64) * (1.0 / 9007199254740992.0)
+    if node >= 0:
+        token, logprob, node = _draw_legal(
+            logits + b * V, draw, heat, node, node_tokens, node_firsts, node_fans, FAN
+        )  # fmt: skip
+        ended = tl.load(node_fans + node) == 0
+    else:
+        token, logprob = _draw(
+            logits + b * V, V, draw, heat, peaks + b * CHUNKS, sums + b * CHUNKS, bests + b * CHUNKS,
+            CHUNKS, WIDTH, CHUNK,
+        )  # fmt: skip
+        s = tl.arange(0, STOPS)
+        ended = tl.sum((tl.load(stops + b * STOPS + s) == token).to(tl.int32), 0) > 0
+    logprob = tl.where(heat == 0, 0.0, logprob)
     if not ADVANCE:
         tl.store(out_tokens + b, token.to(tl.int32))
         tl.store(out_logprobs + b, logprob)
@@ -88,11 +129,10 @@ def _pick(
         tl.store(out_logprobs + b * out_stride + made, logprob, mask=alive)
         tl.store(produced + b, made + 1, mask=alive)
         tl.store(counts + b, count + 1, mask=alive)
-        s = tl.arange(0, STOPS)
-        ended = tl.sum((tl.load(stops + b * STOPS + s) == token).to(tl.int32), 0) > 0
         going = alive & (~ended) & (count + 1 < tl.load(limits + b))
         tl.store(active + b, going.to(tl.int32))
         length = tl.load(lengths + b)
+        tl.store(nodes + b, node, mask=going)
         tl.store(ids + b, token, mask=going)
         tl.store(lengths + b, length + 1, mask=going)
         tl.store(positions + b, length.to(tl.int64), mask=going)
@@ -112,8 +152,9 @@ def sample(logits_BV: Tensor, rows: Rows, size: int, tokens_B: Tensor, logprobs_
 
 
 def _sample(logits_BV: Tensor, rows: Rows, size: int, out_tokens: Tensor, out_logprobs: Tensor, advance: bool) -> None:
-    """One pass over the logits gives the log-sum-exp of every chunk; then only the chosen chunk is read. As on a CPU,
-    one uniform number per (seed, position) goes through the inverse of the CDF."""
+    """One pass over the logits gives the log-sum-exp of every chunk; then only the chosen chunk is read, or only the
+    legal tokens of a masked row. As on a CPU, one uniform number per (seed, position) goes through the inverse of the
+    CDF."""
     V = logits_BV.shape[1]
     chunks = triton.cdiv(V, CHUNK)
     peaks = torch.empty((size, chunks), dtype=torch.float32, device=logits_BV.device)
@@ -124,16 +165,27 @@ def _sample(logits_BV: Tensor, rows: Rows, size: int, out_tokens: Tensor, out_lo
         logits_BV, V, rows.temperatures, peaks, sums, bests, rows.seeds, rows.counts, rows.limits, rows.stops,
         rows.active, rows.produced, out_tokens, out_logprobs, out_tokens.stride(0), rows.ids,
         rows.lengths, rows.positions, rows.slots, rows.seen, rows.table, rows.table.stride(0),
-        CHUNKS=chunks, WIDTH=power(chunks), CHUNK=CHUNK, STOPS=rows.stops.shape[1], PAGE=PAGE, ADVANCE=advance,
-        num_warps=8,
+        rows.nodes, rows.tries.tokens, rows.tries.firsts, rows.tries.fans,
+        CHUNKS=chunks, WIDTH=power(chunks), CHUNK=CHUNK, STOPS=rows.stops.shape[1], PAGE=PAGE, FAN=FAN,
+        ADVANCE=advance, num_warps=8,
     )  # fmt: skip
+
+
+class Tries(NamedTuple):
+    """The tries of legal replies, as arrays over their nodes. Node n is reached by `tokens[n]`, and the tokens that may
+    come after it lead to the nodes from `firsts[n]` to before `firsts[n] + fans[n]`, in the order of their ids. At the
+    end of a reply `fans[n]` is 0."""
+
+    tokens: Tensor
+    firsts: Tensor
+    fans: Tensor
 
 
 class Rows:
     """The state of every running sequence on the GPU, one row each, or several with drafts (`drafts.py`). The host
     writes it when sequences join or leave, and `sample_and_advance` updates it after every token."""
 
-    def __init__(self, rows: int, pages: int, stops: int, chunk: int, device: torch.device) -> None:
+    def __init__(self, rows: int, pages: int, stops: int, chunk: int, nodes: int, device: torch.device) -> None:
         def new(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
@@ -150,16 +202,19 @@ class Rows:
         self.temperatures = torch.ones(rows, dtype=torch.float32, device=device)
         self.adapters = torch.full((rows,), -1, dtype=torch.int32, device=device)
         self.stops = torch.full((rows, stops), -1, dtype=torch.int64, device=device)
+        self.nodes = new(rows) - 1  # where a masked reply is in `tries`; -1: any token may be sampled
+        self.tries = Tries(*(new(nodes) for _ in Tries._fields))
         self.table = new(rows, pages)
         self.out_tokens = new(rows, chunk)
         self.out_logprobs = torch.zeros((rows, chunk), dtype=torch.float32, device=device)
 
-    _MOVING = ("ids", "positions", "slots", "seen", "lengths", "active", "produced", "counts")
+    _MOVING = ("ids", "positions", "slots", "seen", "lengths", "active", "produced", "counts", "nodes")
 
     def part(self, start: int, end: int) -> Rows:
         """Rows `start` to before `end`, as a view of the same memory."""
         out = object.__new__(Rows)
-        out.__dict__ = {name: value[start:end] for name, value in self.__dict__.items()}
+        out.__dict__ = {n: value[start:end] for n, value in self.__dict__.items() if n != "tries"}
+        out.tries = self.tries
         return out
 
     def save(self) -> dict[str, Tensor]:
@@ -172,4 +227,4 @@ class Rows:
     def idle(self, size: int) -> None:
         """Mark the first `size` rows as unused: they read nothing and write to the scratch block."""
         for name in self._MOVING:
-            getattr(self, name)[:size].zero_()
+            getattr(self, name)[:size].fill_(-1 if name == "nodes" else 0)
