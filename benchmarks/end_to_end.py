@@ -6,6 +6,8 @@ at most 128 tokens, GRPO, one policy, full weights.
     python benchmarks/end_to_end.py --model FOLDER --json table.json
     python benchmarks/end_to_end.py --model FOLDER --cold    only the cold start: a new program up to its first step
     python benchmarks/end_to_end.py --model FOLDER --updates only our steps with an update
+    git worktree add ../old f7ce2f1
+    python benchmarks/end_to_end.py --model FOLDER --updates --old ../old    the same of an older commit, by turns
 
 Both use the same model, prompts per step, replies per prompt, length limit, learning rate and reward; everything else
 in TRL keeps its default. The first steps of each (compilation, graphs, allocation) are left out, and the result is the
@@ -33,14 +35,17 @@ from typing import Any
 import torch
 
 from interplay.config import load
-from interplay.models.locate import locate
 from interplay.rollout.resolve import resolve
 from interplay.training.trainer import Observer, Trainer
 
-RECIPE = Path(__file__).parents[1] / "recipes" / "sums" / "grpo.toml"
+ROOT = Path(__file__).resolve().parents[1]
+EVERY = "interplay, every reply computed"
 
 
-def ours(model: str, steps: int, tokens: int, tasks: int, every: bool, changes: list[str]) -> list[dict[str, float]]:
+def ours(
+    model: str, steps: int, tokens: int, tasks: int, every: bool, changes: list[str], tree: Path = ROOT
+) -> list[dict[str, float]]:
+    """Our steps, with the package of this process and the recipe of its checkout."""
     overrides = [
         f"algorithm.entropy={1e-12 if every else 0.0}",
         f'policies.solver.base="{model}"', f"train.steps={steps}", f"sampling.max_tokens={tokens}", "train.lr=1e-6",
@@ -60,7 +65,8 @@ def ours(model: str, steps: int, tokens: int, tasks: int, every: bool, changes: 
         last = time.perf_counter()
 
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(resolve(load(RECIPE, overrides)), Path(folder), Observer(stepped=stepped))
+        plan = resolve(load(tree / "recipes" / "sums" / "grpo.toml", overrides))
+        trainer = Trainer(plan, Path(folder), Observer(stepped=stepped))
         trainer.train()
         trainer.close()
     return out
@@ -124,6 +130,45 @@ def trl(model: str, steps: int, tokens: int, tasks: int) -> list[dict[str, float
     return out
 
 
+def median(steps: list[dict[str, float]]) -> float:
+    """The seconds of a step. The first steps prepare, and the last one also writes the checkpoint."""
+    return statistics.median(m["seconds"] for m in steps[3:-1])
+
+
+def by_turns(args: argparse.Namespace, folder: str) -> dict[str, list[list[dict[str, float]]]]:
+    """Steps with an update of an older checkout and of this one, each in a process of its own."""
+    trees = {"old": args.old.resolve(), "new": ROOT}
+    found: dict[str, list[list[dict[str, float]]]] = {name: [] for name in trees}
+    given = ["--updates", "--model", folder, "--steps", str(args.steps), *(["--quick"] if args.quick else [])]
+    for pair in range(args.pairs):
+        for name, tree in trees.items():
+            with tempfile.TemporaryDirectory() as out:
+                table = Path(out) / "table.json"
+                command = [sys.executable, __file__, *given, "--inside", str(tree), "--json", str(table)]
+                env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree / "src"), *_other_paths()])}
+                done = subprocess.run([*command, "--set", *args.set], env=env, capture_output=True, text=True)
+                if done.returncode:
+                    raise SystemExit(f"the run with {tree} failed:\n{done.stderr[-4000:]}")
+                found[name].append(json.loads(table.read_text(encoding="utf-8"))[EVERY])
+            print(f"pair {pair}  {name}  {median(found[name][-1]):.3f} s a step", flush=True)
+    ratios = [median(old) / median(new) for old, new in zip(found["old"], found["new"], strict=True)]
+    said = "  ".join(f"{ratio:.3f}" for ratio in ratios)
+    print(f"speed of the new one, old = 1: {said}; median {statistics.median(ratios):.3f}")
+    for key in sorted({key for runs in found.values() for run in runs for key in run[-1] if key.startswith("seconds")}):
+        parts = (
+            statistics.fmean(statistics.median(step.get(key, 0.0) for step in run[3:-1]) for run in found[name])
+            for name in trees
+        )
+        print(f"{key:<20}" + "".join(f"{name:>6} {part:.4f}" for name, part in zip(trees, parts, strict=True)))
+    return found
+
+
+def _other_paths() -> list[str]:
+    """The folders of PYTHONPATH that do not hold this checkout's package."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [path for path in given if path and not (Path(path) / "interplay").is_dir()]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2", help="the model: a name or a folder")
@@ -135,24 +180,34 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small model on a CPU: only checks that it runs")
     parser.add_argument("--cold", action="store_true", help="measure only the cold start")
     parser.add_argument("--updates", action="store_true", help="measure only our steps with an update")
+    parser.add_argument("--old", type=Path, help="with --updates: a checkout of an older commit, to compare with")
+    parser.add_argument("--pairs", type=int, default=3, help="with --old: how often both checkouts are measured")
     parser.add_argument("--json", metavar="PATH", help="also write the results to this file, as JSON")
+    parser.add_argument("--inside", type=Path, default=ROOT, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.old is not None and not args.updates:
+        parser.error("--old compares steps with an update; expected --updates beside it.")
     tokens, tasks = (8, 4) if args.quick else (128, 32)
-    folder = locate(args.model, 0)
+    folder = args.model
+    if args.inside == ROOT:  # an older package may keep it elsewhere
+        from interplay.models.locate import locate
+
+        folder = locate(args.model, 0)
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     print(f"{hardware}, torch {torch.__version__}, {args.model}: {8 * tasks} replies of at most {tokens} tokens a step")
     table: dict[str, Any] = {"hardware": hardware, "torch": torch.__version__}
     if not args.updates:
         table["cold"] = cold(folder, tokens, tasks)
-    ways = {} if args.cold else {"interplay": False, "interplay, every reply computed": True}
+    ways = {} if args.cold or args.old else {"interplay": False, EVERY: True}
     if args.updates:
-        del ways["interplay"]
+        ways.pop("interplay", None)
+    if args.old is not None:
+        table |= by_turns(args, folder)
     medians = {}
     for name, every in ways.items():
-        steps = table[name] = ours(folder, args.steps, tokens, tasks, every, args.set)
-        kept = steps[3:-1]  # the last one also writes the checkpoint
-        medians[name] = statistics.median(m["seconds"] for m in kept)
-        rate = statistics.median(m["tokens"] / m["seconds"] for m in kept)
+        steps = table[name] = ours(folder, args.steps, tokens, tasks, every, args.set, args.inside)
+        medians[name] = median(steps)
+        rate = statistics.median(m["tokens"] / m["seconds"] for m in steps[3:-1])
         print(f"{name}: {medians[name]:.3f} s a step ({rate:,.0f} sampled tokens/s)", flush=True)
     if args.trl_steps and not (args.cold or args.updates):
         theirs = trl(folder, args.trl_steps, tokens, tasks)
