@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from runs import example
 
+from interplay.training import forward
 from interplay.training.spans import Spans, as_rows, varlen
+from interplay.training.tries import lay
 
 
 @pytest.mark.slow
@@ -92,3 +95,16 @@ def test_spans_that_share_a_beginning_attend_as_if_each_path_stood_alone() -> No
     torch.testing.assert_close(shared, torch.cat(alone), atol=1e-5, rtol=1e-4)
     for a, b in zip(*(torch.autograd.grad(x, inputs, outer) for x in (shared, torch.cat(alone))), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("prompt", "reply", "shared"), [(400, 100, True), (100, 400, False), (100, 25, False)])
+def test_prompts_are_computed_once_if_that_saves_much_and_there_are_many_tokens(
+    prompt: int, reply: int, shared: bool
+) -> None:
+    """The third case saves as much as the first one, but with few tokens the kernels' launches take the time."""
+    replies = [example(str(i), (7,) * prompt, (8 + i,) * reply) for i in range(4)]
+    together, apart = (lay(replies, row_limit=4096, branch=branch) for branch in (True, False))
+    assert together.size < apart.size
+    model = torch.nn.Linear(1, 1, dtype=torch.bfloat16)
+    model.dtype, model.config = torch.bfloat16, object()
+    assert forward._pays(model, together, apart) is shared

@@ -36,6 +36,7 @@ from interplay.training.tries import Example, Trie, lay
 SHARDED = "interplay_predict"  # the method of a sharded model that gathers the weights that it needs (`shards.py`)
 Predict = Callable[[MicroBatch, float, Mix | None, bool], tuple[Tensor, Tensor]]
 GAIN = 0.6  # share prefixes on a GPU if at most this fraction of the tokens remains
+FEW = 1024  # tokens whose kernels take longer to launch than to run; sharing prefixes doubles their number
 
 
 def pieces(
@@ -58,11 +59,12 @@ def pieces(
 
 
 def _pays(model: PreTrainedModel, shared: Trie, apart: Trie) -> bool:
-    """Whether sharing prefixes is worth it on a GPU. It takes one more attention call for each level of branches. There
-    are kernels for that in half precision only, and none with a sliding window."""
+    """Whether sharing prefixes is worth it on a GPU. It takes one more attention call for each level of branches, which
+    does not pay for few tokens, such as those of the probe after an update. There are kernels for that in half
+    precision only, and none with a sliding window."""
     window = getattr(model.config, "sliding_window", None) or shared.longest
     fits = model.dtype in (torch.bfloat16, torch.float16) and shared.longest <= window
-    return fits and shared.size <= GAIN * apart.size
+    return fits and apart.size > FEW and shared.size <= GAIN * apart.size
 
 
 def _turn(model: PreTrainedModel, trie: Trie) -> None:
