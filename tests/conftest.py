@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from ctypes.util import find_library
 from itertools import islice
 from pathlib import Path
@@ -28,6 +30,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr == "slow" and collection_path.match("test_*.py"):
         return True if "slow" not in collection_path.read_text(encoding="utf-8").lower() else None
     return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """What is imported and collected here, a million objects, lives as long as the process. Searching it for garbage
+    took a fifth of the time of the collection, and half a second of every later `gc.collect`."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # else Triton's bindings print at the exit that objects were not freed
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after `-m` has taken items away

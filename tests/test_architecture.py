@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,12 @@ MAY_IMPORT: dict[str, set[str]] = {
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """Most tests of this file read all of the package."""
+    return ast.parse(source)
+
+
 def name_of(path: Path) -> str:
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -77,7 +84,7 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     room = module.removeprefix("interplay").lstrip(".").split(".")[0]
     package = module if is_package else module.rpartition(".")[0]
     found = []
-    for name in imports(ast.parse(source), package):
+    for name in imports(parsed(source), package):
         if name.startswith("interplay."):
             other = name.split(".")[1]
             if other in MAY_IMPORT and other not in MAY_IMPORT[room] | {room}:
@@ -128,7 +135,7 @@ def edges(sources: Mapping[str, str], packages: Collection[str]) -> dict[str, se
     for module, source in sources.items():
         package = module if module in packages else module.rpartition(".")[0]
         named = set()
-        for name in imports(ast.parse(source), package, types=True):
+        for name in imports(parsed(source), package, types=True):
             while name and name not in sources:
                 name = name.rpartition(".")[0]
             if name and name != module:
@@ -181,7 +188,7 @@ def test_training_does_not_know_the_local_engine() -> None:
     """Engine and learner share `models/`; the learner works with any engine behind the protocol. Imports that are only
     for types count too."""
     for path in (p for p in MODULES if name_of(p).startswith("interplay.training")):
-        found = imports(ast.parse(path.read_text(encoding="utf-8")), name_of(path), types=True)
+        found = imports(parsed(path.read_text(encoding="utf-8")), name_of(path), types=True)
         assert [n for n in found if n.startswith("interplay.engines.local")] == [], path
 
 
@@ -191,7 +198,7 @@ def test_types_are_standard_library_only() -> None:
     assert len(files) > 6
     for path in files:
         ours = "interplay.errors" if path.stem == "registry" else "interplay.types."
-        found = imports(ast.parse(path.read_text(encoding="utf-8")), "interplay.types")
+        found = imports(parsed(path.read_text(encoding="utf-8")), "interplay.types")
         outside = [n for n in found if n.split(".")[0] not in sys.stdlib_module_names]
         assert [n for n in outside if not n.startswith(ours)] == [], path
 
@@ -214,7 +221,7 @@ def test_adapted_packages_are_imported_only_where_they_are_adapted() -> None:
     }
     for path in MODULES:
         name = name_of(path).removeprefix("interplay.")
-        for imported in imports(ast.parse(path.read_text(encoding="utf-8")), name_of(path)):
+        for imported in imports(parsed(path.read_text(encoding="utf-8")), name_of(path)):
             home = homes.get(imported.split(".")[0])
             assert home is None or name.startswith(home), f"{name} imports {imported}"
 
@@ -261,7 +268,7 @@ def test_the_stream_imports_no_torch() -> None:
 def public_types(source: str) -> list[str]:
     """The classes and the aliases with a capital letter that a file defines at its top level."""
     names = []
-    for node in ast.parse(source).body:
+    for node in parsed(source).body:
         if isinstance(node, ast.ClassDef):
             names.append(node.name)
         elif isinstance(node, ast.Assign):
@@ -285,7 +292,7 @@ def test_no_two_public_types_share_a_name() -> None:
 
 
 def prints(source: str) -> list[int]:
-    calls = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call))
+    calls = (n for n in ast.walk(parsed(source)) if isinstance(n, ast.Call))
     return [n.lineno for n in calls if isinstance(n.func, ast.Name) and n.func.id == "print"]
 
 
@@ -348,7 +355,7 @@ MANY_PARAMETERS = {
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function of the package that is not a Triton kernel."""
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
                 "triton" in ast.unparse(decorator) for decorator in node.decorator_list
             ):
@@ -390,7 +397,7 @@ def test_the_readme_shows_the_folders_as_they_are() -> None:
     assert len(listed) == len(rooms) and set(listed) == rooms
     for path in MODULES:
         room = name_of(path).removeprefix("interplay").lstrip(".").split(".")[0]
-        found = imports(ast.parse(path.read_text(encoding="utf-8")), name_of(path))
+        found = imports(parsed(path.read_text(encoding="utf-8")), name_of(path))
         others = {name.split(".")[1] for name in found if name.startswith("interplay.")} & rooms - {room}
         above = listed[: listed.index(room)] if room in listed else listed
         assert others <= set(above), f"{name_of(path)} imports a folder that README's tree lists below {room}"

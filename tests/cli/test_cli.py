@@ -61,6 +61,8 @@ every = 1
 short_games = 2
 [records]
 tensorboard = "off"
+[checkpoint]
+share = 1
 """
 
 
@@ -157,14 +159,38 @@ def test_version() -> None:
         (["arena", "RECIPE", "bot:random", "far=openai:m@host"], "remote.url is 'host'; expected http:// or"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(recipe: str, tmp_path: Path, arguments: list[str], says: str) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    arguments: list[str], says: str,
+) -> None:  # fmt: skip
     """On standard error, without line breaks and with brackets; nothing on standard output, and no traceback."""
     swap = {"RECIPE": recipe, "FOLDER": str(tmp_path / "run")}
-    done = shell(*(swap.get(a, a) for a in arguments))
-    assert done.returncode == 2
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ") and says in line
+    monkeypatch.setattr(sys, "argv", ["interplay", *(swap.get(a, a) for a in arguments)])
+    monkeypatch.setattr(sys, "path", sys.path[:])  # main() adds to it
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    told = capfd.readouterr()
+    assert one_sentence(caught.value.code, told.out, told.err, says)
+
+
+def one_sentence(code: object, out: str, err: str, says: str) -> bool:
+    (line,) = err.splitlines()
+    return code == 2 and out == "" and line.startswith("error: ") and says in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train", "RECIPE", "train.stps=3"], "unknown key 'stps' in [train]"),
+        (["arena", "RECIPE", "bot:random", "playr"], "'playr' is not a player; expected bot:NAME, a run or checkpoint"),
+    ],
+)
+def test_a_user_s_shell_sees_a_mistake_as_one_line_and_exit_code_2(
+    recipe: str, arguments: list[str], says: str
+) -> None:
+    """A command without PyTorch, and one that loads it: the process writes nothing else."""
+    done = shell(*(recipe if a == "RECIPE" else a for a in arguments))
+    assert one_sentence(done.returncode, done.stdout, done.stderr, says)
 
 
 @pytest.mark.parametrize(

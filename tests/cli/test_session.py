@@ -112,7 +112,7 @@ def test_a_run_may_lose_processes_any_number_of_times_if_it_makes_checkpoints_be
         return learn(learning, *given)
 
     monkeypatch.setattr(Learning, "learn", lose)
-    session = made(tmp_path, None, "train.steps=3", "checkpoint.every=1")
+    session = made(tmp_path, None, "train.steps=3", "checkpoint.every=1", "checkpoint.share=1")
     assert session.run() and lost == [0, 1, 2]
 
 

@@ -27,7 +27,7 @@ RECIPE: dict[str, Any] = {
     "train": {"steps": 3, "lr": 1e-2},
     "eval": {"opponents": ["bot:random"], "before": False, "after": False},
     "records": {"tensorboard": "off"},
-    "checkpoint": {"every": 1, "keep": 100},
+    "checkpoint": {"every": 1, "share": 1, "keep": 100},  # none is left out because a busy machine wrote slowly
 }
 EPISODES = 8  # of a step
 GOES_ON = 60.0  # seconds from one step to the next in which a run must go on after something was lost

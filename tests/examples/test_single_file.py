@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +21,6 @@ SEAT = re.compile(r"as ([XO]): wins (\S+)% illegal (\S+)%")
 
 
 def play(*options: str) -> tuple[list[re.Match[str]], dict[str, dict[str, tuple[float, float]]]]:
-    """The lines of the steps, and for each evaluation the shares of games won and forfeited from each seat."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *options],
         capture_output=True,
@@ -29,14 +29,19 @@ def play(*options: str) -> tuple[list[re.Match[str]], dict[str, dict[str, tuple[
         env={**os.environ, "PYTHONPATH": ""},
     )
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    return told(done.stdout)
+
+
+def told(output: str) -> tuple[list[re.Match[str]], dict[str, dict[str, tuple[float, float]]]]:
+    """The lines of the steps, and for each evaluation the shares of games won and forfeited from each seat."""
+    lines = output.splitlines()
     steps = [match for match in map(STEP.fullmatch, lines) if match]
     scores = {
         line.split()[0]: {role: (float(wins) / 100, float(bad) / 100) for role, wins, bad in SEAT.findall(line)}
         for line in lines
         if SEAT.search(line)
     }
-    assert len(steps) + len(scores) == len(lines), done.stdout
+    assert len(steps) + len(scores) == len(lines), output
     return steps, scores
 
 
@@ -64,8 +69,11 @@ def test_the_walk_is_told_in_order() -> None:
     assert names[: len(walk)] == walk
 
 
-def test_it_runs() -> None:
-    steps, scores = play("--steps", "3", "--games", "8", "--seed", "0")
+def test_it_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In this process, which has loaded PyTorch already; the slow test runs it as a program."""
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--steps", "3", "--games", "8", "--seed", "0"])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    steps, scores = told(capsys.readouterr().out)
     assert [int(match[1]) for match in steps] == [1, 2, 3]
     assert all(int(match[3]) == 4 and int(match[2]) <= 4 for match in steps)
     assert all(float(match[5]) < 1e-4 for match in steps)

@@ -16,7 +16,8 @@ from interplay.types import Sample
 
 
 def make(folder: Path, data: Mapping[str, Any], *overrides: str) -> Trainer:
-    return Trainer(resolve(parse(data, overrides)), folder)
+    """No checkpoint is left out because a busy machine took more than a second to write the one before."""
+    return Trainer(resolve(parse(data, ("checkpoint.share=1", *overrides))), folder)
 
 
 def train(folder: Path, data: Mapping[str, Any], *overrides: str, observer: Observer | None = None) -> Trainer:

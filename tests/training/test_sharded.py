@@ -41,7 +41,7 @@ RECIPE: dict[str, Any] = {
     "train": {"steps": 3, "lr": 1e-2, "minibatches": 2},
     "eval": {"opponents": ["bot:random"], "before": False, "after": False},
     "records": {"tensorboard": "off"},
-    "checkpoint": {"every": 1, "keep": 100},
+    "checkpoint": {"every": 1, "share": 1, "keep": 100},
 }
 TWO = ("train.shard=fsdp", "cluster.learners=2")
 

@@ -585,7 +585,7 @@ def test_the_records_of_a_run(tmp_path: Path) -> None:
     """run.json says what ran, with versions; the recorded episodes are those of the step, as many as asked for."""
     train(tmp_path, BASE, "records.episodes_per_step=3")
     about = json.loads((tmp_path / "run.json").read_text())
-    assert parse(about["recipe"]) == parse(BASE, ["records.episodes_per_step=3"])
+    assert parse(about["recipe"]) == parse(BASE, ["checkpoint.share=1", "records.episodes_per_step=3"])
     assert about["seed"] == 0 and about["versions"]["torch"] == torch.__version__
     assert [(line["step"], line["episode"]["replica"]) for line in played(tmp_path)] == [
         (s, r) for s in (1, 2) for r in range(3)

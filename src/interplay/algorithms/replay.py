@@ -12,6 +12,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from interplay.algorithms.credit import in_play, mix, weight_of
@@ -23,7 +24,12 @@ Bag = tuple[int, ...]
 
 
 def bag(*words: str) -> Bag:
-    return tuple(zlib.crc32(word.encode()) % BUCKETS for word in words)
+    return tuple(map(_bucket, words))
+
+
+@lru_cache(maxsize=1 << 16)  # the same roles, prompts, tokens and actions come again in every step
+def _bucket(word: str) -> int:
+    return zlib.crc32(word.encode()) % BUCKETS
 
 
 def history(turn: Turn) -> Bag:
@@ -31,6 +37,7 @@ def history(turn: Turn) -> Bag:
     return bag(turn.role, f"{turn.role}:{turn.keys.prompt}", *(f"{turn.role}#{t}" for t in turn.asked[-32:]))
 
 
+@lru_cache(maxsize=4096)  # a critic asks for the same legal actions in every update
 def said(text: str) -> Bag:
     return bag(text, *(f"'{word}" for word in text.split()[:32]))
 

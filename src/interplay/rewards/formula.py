@@ -45,21 +45,22 @@ class Formula:
         if not self.text or len(self.text) > LONGEST:
             raise FormulaError("it is empty" if not self.text else f"it is longer than {LONGEST} characters")
         try:
-            self._tree = ast.parse(self.text, mode="eval").body
+            tree = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise FormulaError("it is no formula") from None
-        nodes = list(ast.walk(self._tree))
+        nodes = list(ast.walk(tree))
         if len(nodes) > NODES:
             raise FormulaError("it is too large")
         called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
         for node in nodes:
             if id(node) not in called:
                 _check(node, variables)
+        self._value = _compiled(tree)
 
     def __call__(self, point: Point) -> float | None:
         """The value; None if there is no finite real value."""
         try:
-            value = _value(self._tree, point)
+            value = self._value(point)
         except (ArithmeticError, ValueError):
             return None
         return value if math.isfinite(value) else None
@@ -86,24 +87,33 @@ def _check(node: ast.AST, variables: Sequence[str]) -> None:
             raise FormulaError("it may hold numbers, variables, + - * / ** and " + ", ".join(FUNCTIONS))
 
 
-def _value(node: ast.expr, point: Point) -> float:
+def _compiled(node: ast.expr) -> Callable[[Point], float]:
+    """A function of a point. The tree is walked once: a law is asked at hundreds of points."""
     match node:
-        case ast.Constant(value=int() | float() as number):
-            return float(number)
+        case ast.Constant(value=int() | float() as given):
+            number = float(given)
+            return lambda point: number
         case ast.Name(id=name):
-            return point[name] if name in point else CONSTANTS[name]
-        case ast.UnaryOp(op=op, operand=inner):
-            return -_value(inner, point) if isinstance(op, ast.USub) else _value(inner, point)
-        case ast.Call(func=ast.Name(id=name), args=[inner]):
-            return FUNCTIONS[name](_value(inner, point))
+            return lambda point: point[name] if name in point else CONSTANTS[name]
+        case ast.UnaryOp(op=op, operand=operand):
+            inner = _compiled(operand)
+            return (lambda point: -inner(point)) if isinstance(op, ast.USub) else inner
+        case ast.Call(func=ast.Name(id=name), args=[argument]):
+            function, of = FUNCTIONS[name], _compiled(argument)
+            return lambda point: function(of(point))
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            base, exponent = _value(left, point), _value(right, point)
-            if abs(exponent) > POWER or (base < 0 and not exponent.is_integer()):
-                raise ArithmeticError("no such power")
-            return float(base**exponent)
+            base, exponent = _compiled(left), _compiled(right)
+            return lambda point: _power(base(point), exponent(point))
         case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_value(left, point), _value(right, point))
-    raise ValueError("no formula")
+            both, first, second = _OPERATORS[type(op)], _compiled(left), _compiled(right)
+            return lambda point: both(first(point), second(point))
+    raise FormulaError("it is no formula")
+
+
+def _power(base: float, exponent: float) -> float:
+    if abs(exponent) > POWER or (base < 0 and not exponent.is_integer()):
+        raise ArithmeticError("no such power")
+    return float(base**exponent)
 
 
 def agrees(formula: Formula, truth: Formula, points: Sequence[Point], tolerance: float) -> bool:
