@@ -79,7 +79,7 @@ def measure(count: int, folder: str) -> None:
         "a process that ends at once": lambda: None,
         "a session and a pipe": lambda: (os.setsid(), os.pipe()),
         "a folder of its own": lambda: walls.limit_folder(folder, 64),
-        "Landlock and the filter of system calls": lambda: (files.restrict(folder), sockets.restrict()),
+        "Landlock and the filter of system calls": lambda: (files.restrict([folder]), sockets.restrict()),
         "the task and a variable": lambda: (json.loads(json.dumps(TASK)), os.environ.update(A="b")),
         "the program with two calls": lambda: json.dumps(talk(TASK)),
     }

@@ -2,7 +2,7 @@
 
     python benchmarks/kills.py [--kills 8] [--seed 0] [--folder FOLDER] [NAME ...]
 
-Each of five short recipes is trained once without interruption, and once with `--kills` kills by SIGKILL or SIGTERM. A
+Each of seven short recipes is trained once without interruption, and once with `--kills` kills by SIGKILL or SIGTERM. A
 kill comes when the run has loaded its models and made none, one or two more steps, after a random part of a step's
 time; the seed chooses. (Loading takes longer than such a run, so a random moment after the start would rarely be in a
 step.) The weights of every policy, the optimisers and critics, all metrics except times and speeds, and every recorded
@@ -36,8 +36,13 @@ RECIPES = {
     "ppo": ("tictactoe/ppo.toml", "warmstart.episodes=60", "rollout.tasks=8"),
     "league": ("matrix/league.toml", "rollout.tasks=8"),
     "qmix": ("matrix/qmix.toml", "warmstart.episodes=60", "rollout.tasks=6", "sampling.legal=true"),
+    "judge": ("rlhf/story.toml", "rollout.tasks=4"),
+    "rubric": (
+        "rlhf/smollm2/free.toml", "sampling.max_tokens=6", "rollout.tasks=2",
+        *(f"policies.{name}.base=tiny" for name in ("learner", "partner", "judge")),
+    ),
     "tree": ("kuhn/c3.toml", "warmstart.episodes=60", "rollout.tasks=6"),
-}
+}  # fmt: skip
 COMMON = (
     f"train.steps={STEPS}", "checkpoint.every=1", "eval.before=false", "eval.after=false", "eval.every=0",
     "records.tensorboard=off",
@@ -155,13 +160,17 @@ def _flat(tree: Any, path: str = "") -> dict[str, Any]:
 
 def _metrics(row: dict[str, Any]) -> dict[str, Any]:
     clocks = ("time", "tokens_per_second", "memory_gib")
-    return {k: v for k, v in row.items() if k not in clocks and not k.startswith("seconds/")}
+    return {k: v for k, v in row.items() if k not in clocks and "seconds" not in k}
 
 
-def _episode(row: dict[str, Any]) -> dict[str, Any]:
-    for part in [row["episode"], *(s for t in row["episode"]["turns"] for s in t["samples"])]:
-        del part["seconds"]
-    return row
+def _episode(row: Any) -> Any:
+    """A record without the times of the episode and of all its samples: of players, of judges and of playouts. The
+    time limit of a tool stays."""
+    if isinstance(row, list):
+        return [_episode(part) for part in row]
+    if not isinstance(row, dict):
+        return row
+    return {k: _episode(v) for k, v in row.items() if k != "seconds" or "parameters" in row}
 
 
 if __name__ == "__main__":

@@ -333,6 +333,7 @@ def test_no_path_of_one_machine_is_in_the_tree() -> None:
 # Functions with more parameters than six, and why each has them. Triton kernels take their tensors one by one.
 MANY_PARAMETERS = {
     "interplay.algorithms.losses.policy_loss": "the terms of one formula",
+    "interplay.cli.judge.serve": "the options of one command",
     "interplay.cli.judge.train": "the options of one command",
     "interplay.cli.main.train": "the options of one command",
     "interplay.cli.main.export": "the options of one command",

@@ -66,5 +66,9 @@ def test_only_steps_of_this_start_count(kills: ModuleType, tmp_path: Path) -> No
 
 def test_clocks_may_differ_and_nothing_else(kills: ModuleType) -> None:
     row = {"step": 1, "time": 5.0, "seconds/total": 2.0, "tokens_per_second": 3.0, "reward": 0.5}
-    assert kills._metrics(row) == {"step": 1, "reward": 0.5}
+    assert kills._metrics({**row, "learner/update_seconds_per_gb": 1.0}) == {"step": 1, "reward": 0.5}
+    turn = {"samples": [{"seconds": 0.1, "text": "a"}], "tools": [{"name": "t", "parameters": [], "seconds": 5.0}]}
+    kept = {"samples": [{"text": "a"}], "tools": turn["tools"]}
+    record = {"step": 1, "episode": {"seconds": 2.0, "turns": [turn], "judged": [turn]}}
+    assert kills._episode(record) == {"step": 1, "episode": {"turns": [kept], "judged": [kept]}}
     assert kills._flat({"a": [1, {"b": 2}]}) == {"/a/0": 1, "/a/1/b": 2}

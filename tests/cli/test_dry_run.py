@@ -37,7 +37,7 @@ def test_an_option_of_the_dry_run_does_not_start_a_training(option: str, monkeyp
     monkeypatch.setattr(train, "train_recipe", lambda *_: pytest.fail("a training was started"))
     done = CliRunner().invoke(app, ["train", RECIPE, option])
     assert isinstance(done.exception, ConfigError)
-    assert str(done.exception).startswith(f"{option} was given without --dry-run; add --dry-run")
+    assert str(done.exception).startswith(f"{option} has no effect without --dry-run; add --dry-run")
 
 
 def test_standard_output_is_json_also_for_people() -> None:

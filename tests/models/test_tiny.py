@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
+from interplay.errors import ModelError
 from interplay.models import tiny as tiny_module
 from interplay.models.load import Loaded
 from interplay.models.locate import cache_folder, locate
@@ -55,6 +56,14 @@ def test_tiny_is_made_once_per_shape_and_seed(tiny: Loaded) -> None:
 def test_a_shape_can_be_asked_for(make_tiny: Callable[..., Loaded]) -> None:
     config = make_tiny(0, "tiny-32x1").model.config
     assert (config.hidden_size, config.num_hidden_layers) == (32, 1)
+
+
+@pytest.mark.parametrize("base", ["tiny-65536x64", "tiny-vl-65536x64x32", "tiny-av-65536x64", "tiny-whisper-65536x64"])
+def test_a_model_that_is_larger_than_the_memory_is_refused(base: str) -> None:
+    """`interplay models --save` and `play` estimate nothing, so the system ended them while the model was made."""
+    with pytest.raises(ModelError, match=rf"model '{base}' needs more than 12,288 GiB, and this machine has .*smaller"):
+        locate(base, 0)
+    assert not list(cache_folder().glob("*65536*"))
 
 
 @settings(max_examples=150)

@@ -42,8 +42,8 @@ def test_holms_correction_by_hand() -> None:
     """Corrected values are p · (m − rank) and never decrease: 0.01·3, 0.03·2, then 0.04 is raised to 0.06."""
     found = [c.corrected for c in holm([contrast(0.04), contrast(0.01), contrast(0.03), contrast(math.nan)])]
     assert found[:3] == pytest.approx([0.06, 0.03, 0.06]) and math.isnan(found[3])
-    assert holm([contrast(0.04)])[0].sentence == "a is better than b (gold in t)"
-    assert holm([contrast(0.2)])[0].sentence == "a cannot be told from b (gold in t)"
+    assert holm([contrast(0.04)])[0].sentence == "a is better than b (gold in test t)"
+    assert holm([contrast(0.2)])[0].sentence == "a cannot be told from b (gold in test t)"
     assert replace(contrast(0.04), measure="regret").verdict == "is worse than"  # less regret is better
 
 

@@ -6,16 +6,17 @@ import json
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from interplay.errors import DataError
 from interplay.publishing.facts import Facts
-from interplay.publishing.pages import Pages
 from interplay.publishing.publish import publish, studies_in
+from interplay.publishing.repeat import commands
+from interplay.publishing.results import Results
+from interplay.publishing.study import Study
 
+ROOT = Path(__file__).parents[2]
 pytest.importorskip("fpdf")
 pytest.importorskip("matplotlib")
 
@@ -87,8 +88,8 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
         assert path.stat().st_size > 500, path
     report = (tmp_path / "report.md").read_text()
     assert "| multi-fixed | 2.125 [1.814, 2.436] |" in report  # 2.125 ± 4.303 · 0.125 / √3
-    assert "multi-fixed is better than single (gold in unseen)" in report
-    assert "| story | multi-fixed minus single | gold in unseen | +1.000 [+1.000, +1.000] | 3 |" in report
+    assert "multi-fixed is better than single (gold with new partners)" in report
+    assert "| story | multi-fixed minus single | gold with new partners | +1.000 [+1.000, +1.000] | 3 |" in report
     assert "| multi-fixed | 0.750 [0.750, 0.750] | 0.625 [0.625, 0.625] | 0.500 [0.500, 0.500] | 1.750" in report
     assert "| multi-fixed | 1.155 [1.155, 1.155] | 3 of 3 | 4.0 |" in report  # partners moved, gold came back
     assert "| single | 0.000 [0.000, 0.000] | no switch | n/a |" in report
@@ -120,9 +121,10 @@ def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -
     publish(tmp_path / "runs", tmp_path / "with")
     report = (tmp_path / "with" / "report.md").read_text()
     command = """`interplay experiment studies/story.toml 'policies.learner.base="a b"' --seeds 3`"""
-    assert f"{command}, then `interplay publish`." in report
+    assert f"- {command}\n- `interplay publish runs/experiment`" in report
     assert "Regret is the distance" in report and "oracle" not in report and "Every arm is tested alone" not in report
-    assert "The tests are: unseen (with new partners: line-ups that no arm was trained with)." in report
+    assert "The tests are: with new partners (line-ups that no arm was trained with)." in report
+    assert "gold score with new partners. The spread" in report and "unseen" not in report
     slides = (tmp_path / "with" / "slides.html").read_text()
     assert "what a learned judge costs" not in slides and "The audit warned in 0 of 6 runs" in slides
 
@@ -156,14 +158,23 @@ def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -
     assert "what a learned judge costs" in slides and "The audit warned in 3 of 3 runs" in slides
 
 
-def test_a_report_repeats_new_studies_and_those_of_earlier_versions() -> None:
-    old = SimpleNamespace(name="old", about={})
-    new = SimpleNamespace(name="new", about={"given": ["n.toml"]})
-    report: Any = SimpleNamespace(studies=[old, new])
-    assert Pages._commands(report) == (
-        "`interplay experiment n.toml`, `interplay experiment` with the files of the studies `old`, then "
-        "`interplay publish`."
-    )
+def test_a_report_has_the_commands_that_repeat_it(tmp_path: Path) -> None:
+    """Also for folders of earlier versions, which did not write down what the command was given, and for stories."""
+    study = ROOT / "recipes/rlhf/smollm2/experiment/story.toml"
+    about = Study.read(study, ["memory.share=0.07"], 2).section.model_dump()
+    story = tmp_path / "stories" / "seed-1"
+    story.mkdir(parents=True)
+    command = ["/x/interplay", "train", "recipes/rlhf/smollm2/free.toml", "--run", "/x/free", "seed=1"]
+    (story / "run.json").write_text(json.dumps({"sessions": [{"command": command}]}))
+    studies = [{"name": "new", "given": ["n.toml"]}, about, {**about, "name": "other"}]
+    made = [Results(tmp_path / str(one["name"]), one, []) for one in studies]
+    assert commands(made) == [
+        "`interplay experiment n.toml`",
+        "`interplay experiment recipes/rlhf/smollm2/experiment/story.toml memory.share=0.07 --seeds 2`",
+        "`interplay experiment` with the file of study `other`",
+        "`interplay train recipes/rlhf/smollm2/free.toml --run runs/experiment/stories/seed-1 seed=1`",
+        "`interplay publish runs/experiment`",
+    ]
 
 
 def test_every_number_of_the_report_is_traced_to_a_file(runs: Path, tmp_path: Path) -> None:

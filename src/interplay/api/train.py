@@ -16,6 +16,7 @@ from interplay.cli.evaluate import evaluate_run
 from interplay.cli.quiet import quiet_libraries
 from interplay.cli.train import new_folder, refuse_used
 from interplay.config import Recipe, load, parse
+from interplay.errors import ConfigError
 from interplay.evaluation.suite import Report
 from interplay.rollout.resolve import resolve
 from interplay.training.folder_lock import alone
@@ -45,6 +46,8 @@ def train(
     checkpoint. Ctrl-C (in a notebook: interrupting the cell) saves a checkpoint and ends the run. With `quiet`, nothing
     is printed.
     """
+    if resume and run is None and _folder(source) is None:
+        raise ConfigError("resume has no effect without a run folder; give run, or the folder in place of the recipe.")
     plan = resolve(recipe(source, *changes))
     folder = Path(run) if run is not None else _folder(source) or new_folder(plan.recipe)
     refuse_used(folder, resume)

@@ -35,6 +35,8 @@ def run_arena(
     from interplay.cli.evaluate import Findings, newest, publish, with_evolved
 
     changes, players = split_overrides(players)
+    if any(change.startswith("eval.games=") for change in changes):
+        raise ConfigError("eval.games has no effect in an arena; say --games N, or leave eval.games out.")
     recipe = recipe_for(path, changes)
     recipe = recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"games": games})})
     plan = with_evolved(path, resolve(recipe, training=False), None)
@@ -48,12 +50,12 @@ def run_arena(
     from interplay.rollout.team import Team
 
     folder = out or Path("runs") / f"{recipe.name}-arena"
-    folder.mkdir(parents=True, exist_ok=True)
     if together is None:
         together = arena.shares_rewards(plan)
     team = Team(recipe, newest(path, plan, None))
     try:
         seated = {name: _seat(plan, team, name, source) for name, source in named.items()}
+        folder.mkdir(parents=True, exist_ok=True)
         field = Field(plan, team, games, "test", recipe.eval.temperature, played=Played(folder / "played.jsonl"))
         with games_played(console, len(arena.meetings(plan, seated, together)) * field.size) as one_more:
             field.done = lambda _: one_more()

@@ -82,13 +82,15 @@ def evaluate_run(
 
     recipe, section = plan.recipe, plan.recipe.eval
     target = out or (Path(path) / "eval" if Path(path).is_dir() else Path("runs") / f"{recipe.name}-eval")
-    target.mkdir(parents=True, exist_ok=True)
     if _only_bots(plan):  # nothing needs to be loaded
+        if folder is not None:
+            raise ConfigError("--checkpoint has no effect if only bots play; leave --checkpoint out.")
         team = Team(recipe.model_copy(update={"policies": {}}))
     else:
         team = Team(recipe, newest(path, plan, folder))
     if section.best_of > 1:
         team.choosing = _choosing(plan, path, folder)
+    target.mkdir(parents=True, exist_ok=True)
     try:
         substitutes = _substitutes(plan, team, path) if "without" in section.ablations else {}
         field = Field(

@@ -21,12 +21,15 @@ def experiment(console: Console, given: Sequence[str], out: Path, seeds: int | N
     from interplay.cli.quiet import quiet_libraries
     from interplay.publishing.agenda import run_studies
     from interplay.publishing.results import Results, holm, tested_runs
+    from interplay.publishing.study import Study
 
     quiet_libraries()
     files = [Path(text) for text in given if text.endswith(".toml")]
     changes = [text for text in given if not text.endswith(".toml")]
     if not files:
         raise ConfigError("no study is named; expected files such as recipes/rlhf/experiment/story.toml.")
+    if seeds is not None and seeds > (most := max(len(Study.read(file, changes).section.seeds) for file in files)):
+        raise ConfigError(f"--seeds has no effect above {most}, the most seeds of a study here; leave --seeds out.")
     tell = lambda line: console.print(line, highlight=False, soft_wrap=True)  # noqa: E731
     folders = [out / s.section.name for s in run_studies(files, out, changes, seeds, pace, tell)]
     if pace.interrupt.asked:

@@ -59,6 +59,8 @@ def _write(path: str, to: Path, wanted: ExportRequest) -> str:
         raise ConfigError(f"--to is '{to}', which holds files already; expected a new or empty folder.")
     section = plan.recipe.policies.get(name)  # None: a channel
     adapted = section is not None and section.adapter is not None
+    if section is not None and merged and not adapted:
+        raise ConfigError(f"--merged has no effect on '{name}', which has no adapter; leave --merged out.")
     if section is None and merged:
         raise ConfigError(f"channel '{name}' has no base to be merged into; expected --policy to name an adapter.")
     try:

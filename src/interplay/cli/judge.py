@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from interplay.cli.effect import refuse_unused, written_as
 from interplay.errors import ConfigError, counted, did_you_mean
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def collect(
 
 @app.command()
 def train(
+    context: typer.Context,
     data: Annotated[Path, typer.Argument(help="Comparisons or labelled answers: JSON lines (see docs/judges.md).")],
     to: Annotated[Path, typer.Option(help="The folder to write; new or empty.")],
     kind: Annotated[
@@ -71,6 +73,8 @@ def train(
         raise ConfigError(f"--kind is '{kind}'; expected reward_model or verifier.")
     if balance not in ("question", "class", "none"):
         raise ConfigError(f"--balance is '{balance}'; expected question, class or none.")
+    if kind != "verifier":
+        refuse_unused(context, "balance", "on a reward model", "add --kind verifier")
     _refuse_full(to)
     from interplay.cli.quiet import quiet_libraries
     from interplay.config import AdapterSection, TrainSection
@@ -201,6 +205,7 @@ def audit(
 
 @app.command()
 def serve(
+    context: typer.Context,
     folder: FolderArgument,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on.")] = 8700,
@@ -221,6 +226,11 @@ def serve(
     quiet_libraries()
     os.environ["TOKENIZERS_PARALLELISM"] = "true"  # `main` turned it off for commands that start child processes
     token = os.environ.get(key_variable, "").strip()
+    if not token and written_as(context, "key_variable"):
+        raise ConfigError(
+            f"--key-variable is '{key_variable}', but this environment variable is not set or empty; expected the "
+            "token that requests need in it, or no --key-variable, to serve without a token."
+        )
     check_address(host, token)
     server = RewardServer(_load(folder, device), token, batch)
     guarded = "with a token" if token else "without a token"

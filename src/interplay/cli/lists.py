@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from interplay.cli.effect import refuse_unused
+
 app = typer.Typer()
 console = Console()
 TRAIN, PANEL = "Train and look", "What there is"  # groups of commands in the help
@@ -46,6 +48,7 @@ def runs(
 
 @app.command(rich_help_panel=PANEL)
 def envs(
+    context: typer.Context,
     name: Annotated[
         str | None, typer.Argument(help="Show one environment's page, or an adapter's and its games.")
     ] = None,
@@ -55,6 +58,7 @@ def envs(
     from interplay.cli.listing import env_markdown, env_page, env_table
 
     if markdown:
+        refuse_unused(context, "name", "with --markdown, which prints all pages")
         typer.echo(env_markdown(), nl=False)
     else:
         console.print(env_page(name) if name else env_table())
@@ -78,6 +82,7 @@ def algorithms(name: Annotated[str | None, typer.Argument(help="Show one algorit
 
 @app.command(rich_help_panel=PANEL)
 def keys(
+    context: typer.Context,
     section: Annotated[str | None, typer.Argument(help="Show only this section, such as train.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/recipe.md has them.")] = False,
 ) -> None:
@@ -85,6 +90,7 @@ def keys(
     from interplay.cli.listing import keys_markdown, keys_page
 
     if markdown:
+        refuse_unused(context, "section", "with --markdown, which prints all keys")
         typer.echo(keys_markdown(), nl=False)
     else:
         console.print(keys_page(section), highlight=False, soft_wrap=True)
@@ -92,6 +98,7 @@ def keys(
 
 @app.command(rich_help_panel=PANEL)
 def models(
+    context: typer.Context,
     save: Annotated[str | None, typer.Option(help="Save this model as a Hugging Face folder (with --to).")] = None,
     to: Annotated[Path | None, typer.Option(help="Where --save writes.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of tiny's random weights.")] = 0,
@@ -100,6 +107,9 @@ def models(
     from interplay.cli.listing import model_table, save_model
 
     if save:
+        if not save.startswith("tiny"):
+            refuse_unused(context, "seed", f"on '{save}', whose weights are not random")
         save_model(console, save, to, seed)
     else:
+        refuse_unused(context, "to seed", "without --save", "add --save MODEL")
         console.print(model_table())

@@ -23,6 +23,7 @@ from rich.table import Table
 from interplay import __version__
 from interplay.cli import judge, lists, studies
 from interplay.cli.completion import mend_zsh
+from interplay.cli.effect import refuse_unused
 from interplay.cli.exit_codes import STOPPED
 from interplay.cli.keyed import KeyedCommand
 from interplay.cli.new import new
@@ -70,6 +71,7 @@ def _options(
 
 @app.command(cls=KeyedCommand, rich_help_panel=_TRAIN)
 def train(
+    context: typer.Context,
     recipe: RecipeArgument,
     overrides: OverridesArgument = None,
     run: Annotated[Path | None, typer.Option(help="The run folder; default runs/NAME-DATE.")] = None,
@@ -98,16 +100,16 @@ def train(
 
     With --resume, a run folder that has no checkpoint yet starts from the beginning.
     """
-    from interplay.cli.train import train_recipe
+    from interplay.cli.train import refuse_used, source_of, train_recipe
 
     if dry_run:
         from interplay.cli.dry_run import show
 
-        show(recipe, overrides or [], memory, time, as_json)
+        if run is not None:
+            refuse_used(run, resume)
+        show(str(source_of(recipe, run, resume)), overrides or [], memory, time, as_json)
         return
-    for name, given in (("--memory", memory), ("--time", time), ("--json", as_json)):
-        if given:
-            raise ConfigError(f"{name} was given without --dry-run; add --dry-run, or leave {name} out to train.")
+    refuse_unused(context, "memory time as_json", "without --dry-run", "add --dry-run")
     if not train_recipe(console, recipe, overrides or [], run, resume):
         raise typer.Exit(STOPPED)
 
@@ -228,6 +230,7 @@ def serve(
 
 @app.command(rich_help_panel=_USE)
 def export(
+    context: typer.Context,
     run: Annotated[str, typer.Argument(help="A run folder.")],
     to: Annotated[Path | None, typer.Option(help="The folder to write; new or empty.")] = None,
     policy: Annotated[str | None, typer.Option(help="Which policy; default the only one.")] = None,
@@ -248,6 +251,8 @@ def export(
     """
     from interplay.cli.export import ExportRequest, export_run
 
+    if push is None:
+        refuse_unused(context, "public", "without --push", "add --push OWNER/NAME")
     export_run(console, run, ExportRequest(to, policy, checkpoint, merged, push, public))
 
 

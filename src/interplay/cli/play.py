@@ -31,6 +31,8 @@ def play_game(
     role = seat or plan.roles[0]
     if role not in plan.roles:
         raise ConfigError(f"--seat is '{role}'; {did_you_mean(role, plan.roles)}")
+    if against is not None and len(plan.roles) == 1:
+        raise ConfigError(f"--against has no effect if '{role}' is the only role; leave --against out.")
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()

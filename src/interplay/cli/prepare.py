@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from interplay.cli.effect import refuse_unused
 from interplay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ SHOWN = 5  # the number of broken pictures and sounds that are named
 
 
 def prepare(
+    context: typer.Context,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -65,9 +67,13 @@ def prepare(
     from interplay.envs.tasks.prepare import prepare as prepare_data
 
     if name is None:
+        unused = "source to against drop_overlap holdout check question answer media compare"
+        refuse_unused(context, unused, "without a data set", "name one")
         console.print(_format_table())
         return
     own = own_rows(name, source, question, answer, compare, tuple(media or ()))
+    if own.columns is None:
+        refuse_unused(context, "compare", f"on '{name}', a format with a checker of its own")
     folder = to or Path("data") / own.folder
     made = prepare_data(name, own.source, folder, against or [], drop_overlap, holdout, check, own.columns)
     _show(made)
@@ -103,8 +109,9 @@ def own_rows(
             f"'{name}' holds your own rows; expected --question COLUMN and --answer COLUMN to name its columns."
         )
     columns = Columns(question, answer, compare, media)
-    if is_file and source is not None:
-        raise ConfigError(f"--from is '{source}', but '{name}' already names a file; expected only one of them.")
+    if source is not None:
+        where = "a file" if is_file else "a data set of the hub"
+        raise ConfigError(f"--from is '{source}', but '{name}' already names {where}; expected only one of them.")
     folder = name.removeprefix(HUB).replace("/", "-").replace(":", "-") if not is_file else file.name.split(".")[0]
     return OwnRows(file if is_file else None, folder, columns)
 

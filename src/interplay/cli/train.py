@@ -26,14 +26,22 @@ def train_recipe(console: Console, path: str, overrides: Sequence[str], run: Pat
 
 def _chosen(path: str, overrides: Sequence[str], run: Path | None, resume: bool) -> tuple[RunPlan, Path]:
     """What is trained, and the folder of the run."""
-    if resume and run is not None and not Path(path).is_dir():
-        recipe = load(run, overrides) if (run / "run.json").is_file() else load(path, overrides)
-    else:
-        recipe = load(path, overrides)
+    recipe = load(source_of(path, run, resume), overrides)
     plan = resolve(recipe)
     folder = run or (Path(path) if Path(path).is_dir() else new_folder(recipe))
     refuse_used(folder, resume)
     return plan, folder
+
+
+def source_of(path: str, run: Path | None, resume: bool) -> str | Path:
+    """The recipe or run folder whose recipe is trained: that of the run which is resumed, else that of `path`."""
+    if not resume or Path(path).is_dir():
+        return path
+    if run is None:
+        raise ConfigError(
+            f"--resume has no effect without a run folder; add --run FOLDER, or name the folder in place of '{path}'."
+        )
+    return run if (run / "run.json").is_file() else path
 
 
 def _trained(console: Console, plan: RunPlan, folder: Path, interrupt: Interrupt) -> bool:

@@ -9,12 +9,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from interplay.cli.effect import refuse_unused
 from interplay.errors import counted
 
 console = Console()
 
 
 def view(
+    context: typer.Context,
     runs: Annotated[
         list[Path] | None, typer.Argument(help="Run folders, or folders that hold them; default runs.")
     ] = None,
@@ -35,8 +37,10 @@ def view(
     """
     folders = runs or [Path("runs")]
     if export is not None:
+        refuse_unused(context, "port browser", "with --export, which starts no server")
         _export(folders, export, episodes)
     else:
+        refuse_unused(context, "episodes", "without --export", "add --export FILE")
         _serve(folders, port, browser)
 
 

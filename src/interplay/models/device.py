@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import torch
 
 from interplay.config import Recipe
@@ -27,6 +30,15 @@ def limit_memory(recipe: Recipe, device: str) -> None:
 def wanted_device(recipe: Recipe) -> str:
     """The device that the recipe asks for. A plan for another machine may ask for one that this machine lacks."""
     return recipe.device if recipe.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def host_bytes() -> int:
+    """All memory of the machine or container."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
+    if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
+        total = min(total, int(text))
+    return total
 
 
 def dtype_of(recipe: Recipe, device: str) -> torch.dtype:

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 
 from interplay.errors import ModelError
 from interplay.models import tiny, tiny_vl, tiny_whisper
+from interplay.models.device import host_bytes
 from interplay.models.families import seeing_shape
 
 SMOLLM2, GGUF = "smollm2", ".gguf"
@@ -70,6 +71,7 @@ def _tiny(base: str, seed: int) -> Path:
         place = cache_folder() / f"{kind}-{'x'.join(map(str, seeing))}-{tiny_vl.fingerprint(seeing)}-seed{seed}"
         with _made_once(place) as work:
             if work:
+                _refuse_huge(base, *seeing[:2])
                 tiny_vl.build(work, seed, seeing, hears=kind == "tiny-av")
         return place
     if _named(base, "tiny-whisper"):
@@ -77,14 +79,27 @@ def _tiny(base: str, seed: int) -> Path:
         name = f"tiny-whisper-{'x'.join(map(str, hearing))}-{tiny_whisper.fingerprint(hearing)}-seed{seed}"
         with _made_once(cache_folder() / name) as work:
             if work:
+                _refuse_huge(base, *hearing)
                 tiny_whisper.build(work, seed, hearing)
         return cache_folder() / name
     hidden, layers = _text_shape(base)
     folder = cache_folder() / f"tiny-{hidden}x{layers}-{tiny.fingerprint(hidden, layers)}-seed{seed}"
     with _made_once(folder) as work:
         if work:
+            _refuse_huge(base, hidden, layers)
             tiny.build(work, seed, hidden, layers)
     return folder
+
+
+def _refuse_huge(base: str, hidden: int, layers: int) -> None:
+    """Refuse to make a model that this machine cannot hold; the system would end the process. A layer has at least 12
+    times the square of its hidden size in fp32 numbers."""
+    needed, found = 4 * 12 * hidden**2 * layers, host_bytes()
+    if needed > found:
+        raise ModelError(
+            f"model '{base}' needs more than {needed / 2**30:,.0f} GiB, and this machine has {found / 2**30:,.0f} GiB "
+            "of memory; expected a smaller one, such as tiny-128x4."
+        )
 
 
 def _named(base: str, *kinds: str) -> str:

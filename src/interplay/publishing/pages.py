@@ -3,7 +3,6 @@ results themselves."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ from interplay.publishing.document import Bullets, Figure, Heading, PageBlock, P
 from interplay.publishing.facts import Facts
 from interplay.publishing.overview import Overview
 from interplay.publishing.plots import Plots
-from interplay.publishing.results import Contrast, Results, holm
+from interplay.publishing.repeat import commands
+from interplay.publishing.results import SEATED, Contrast, Results, holm, in_words
 from interplay.publishing.tables import StudyTables
 
 REPORT = "Single-agent and multi-agent RLHF with learned judges"
@@ -27,9 +27,9 @@ ARMS = {
     "oracle": "with gold itself as the reward; this is a reference and not a method",
 }
 TESTS = {
-    "alone": "without partners",
-    "seen": "with partners that at least one arm was trained with",
-    "unseen": "with new partners: line-ups that no arm was trained with",
+    "alone": "the learner plays alone",
+    "seen": "at least one arm was trained with them",
+    "unseen": "line-ups that no arm was trained with",
 }
 CONTRASTS_SHOW = (
     "The contrasts: each mark is a mean difference over paired seeds, with its 95% interval. A mark is filled if the "
@@ -68,7 +68,7 @@ class Pages:
             sources = [r.path for r in s.runs if r.arm == arm]
             cells = [self.facts.interval(s.estimate(arm, test), ".3f", *sources) for test in s.about["tests"]]
             rows.append((arm, *cells))
-        return TableBlock(("arm", *s.about["tests"]), tuple(rows))
+        return TableBlock(("arm", *(SEATED.get(test, test) for test in s.about["tests"])), tuple(rows))
 
     def spread(self, s: Results) -> list[PageBlock]:
         """The spread over seeds and the number of alarms of the audit, with the words that explain them."""
@@ -82,8 +82,9 @@ class Pages:
             rows.append((arm, spread, self.overview.warned(s, arm)))
         last_test = list(s.about["tests"])[-1]
         told = (
-            f"Each seed of an arm has a gold score in test {last_test}. The spread is the standard deviation of these "
-            "scores. The audit warns in a run when gold falls below its best value while the judge's reward rises."
+            f"Each seed of an arm has a gold score {in_words(last_test)}. The spread is the standard deviation of "
+            "these scores. The audit warns in a run when gold falls below its best value while the judge's reward "
+            "rises."
         )
         return [Paragraph(told), TableBlock(("arm", "spread over seeds", "runs with a warning"), tuple(rows))]
 
@@ -153,7 +154,7 @@ class Pages:
     def tested(self) -> str:
         """The names of all tests, with what they are."""
         names = dict.fromkeys(test for s in self.studies for test in s.about["tests"])
-        return "; ".join(f"{name} ({TESTS[name]})" if name in TESTS else name for name in names)
+        return "; ".join(f"{SEATED[name]} ({TESTS[name]})" if name in TESTS else name for name in names)
 
     def method(self, s: Results) -> Paragraph:
         """What is special about one study."""
@@ -267,14 +268,5 @@ class Pages:
                 "equal: its interval shows which differences remain possible."
             ),
             Heading("How to repeat it"),
-            Paragraph(self._commands()),
+            Bullets(tuple(commands(self.studies))),
         ]
-
-    def _commands(self) -> str:
-        """The commands that repeat the studies. Earlier versions did not write down the file of a study."""
-        given = [list(s.about.get("given", ())) for s in self.studies]
-        said = [f"`{shlex.join(['interplay', 'experiment', *words])}`" for words in given if words]
-        missing = [f"`{s.name}`" for s, words in zip(self.studies, given, strict=True) if not words]
-        if missing:
-            said.append(f"`interplay experiment` with the files of the studies {', '.join(missing)}")
-        return f"{', '.join(said)}, then `interplay publish`."

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from interplay.errors import ConfigError
-from interplay.publishing.results import Budget, Contrast, Results
+from interplay.publishing.results import SEATED, Budget, Contrast, Results
 
 _COLOURS = ("#1b6ca8", "#c8553d", "#5b8e7d", "#8f5fa8", "#d69f2e", "#5a6472", "#b0578d")
 _POINTS = 30  # of a curve
@@ -76,7 +76,7 @@ def _under(figure: Any, handles: Any, labels: Any, columns: int) -> None:
 
 def _tests(results: Results) -> Any:
     names, arms = list(results.about["tests"]), results.arms
-    usual = ("alone", "seen", "unseen")  # these have the same colour in every study
+    usual = tuple(SEATED)  # these have the same colour in every study
     colours = {
         name: _COLOURS[(usual.index(name) if name in usual else 3 + k) % len(_COLOURS)] for k, name in enumerate(names)
     }
@@ -89,7 +89,8 @@ def _tests(results: Results) -> Any:
             axes.scatter(
                 values, [y] * len(values), s=13, color="white", edgecolors=colours[test], linewidths=0.8, zorder=3
             )
-            axes.plot([found.value], [y], "D", ms=4.5, color=colours[test], label=test if i == 0 else None, zorder=4)
+            named = SEATED.get(test, test) if i == 0 else None
+            axes.plot([found.value], [y], "D", ms=4.5, color=colours[test], label=named, zorder=4)
             if math.isfinite(found.low):
                 axes.plot([found.low, found.high], [y, y], color=colours[test], lw=1.5)
     for i in range(1, len(arms), 2):

@@ -20,6 +20,12 @@ from interplay.publishing import measures
 from interplay.publishing.experiment import OPTIMA, TESTED
 
 Budget = Literal["learner", "all"]
+SEATED = {"alone": "without partners", "seen": "with seen partners", "unseen": "with new partners"}  # the usual tests
+
+
+def in_words(test: str) -> str:
+    """The test as a part of a sentence: `with new partners`, or `in test late` for a test with a name of its own."""
+    return SEATED.get(test, f"in test {test}")
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,8 @@ class Contrast:
 
     @property
     def where(self) -> str:
-        """What was measured in which test, such as `gold in unseen`."""
-        return f"{self.measure} in {self.test}"
+        """What was measured in which test, such as `gold with new partners`."""
+        return f"{self.measure} {in_words(self.test)}"
 
     @property
     def sentence(self) -> str:

@@ -14,7 +14,7 @@ from statistics import fmean, median
 from interplay.evaluation.intervals import mean
 from interplay.publishing.document import PageBlock, Paragraph, TableBlock
 from interplay.publishing.facts import Facts
-from interplay.publishing.results import Results
+from interplay.publishing.results import SEATED, Results, in_words
 
 MEASURES = {"win": "win rate", "preference": "preference", "success": "task success", "regret": "regret"}
 
@@ -42,7 +42,7 @@ class StudyTables:
         if all("start" in r.data["tests"][t]["lineups"][i] for r in s.runs for t, i in columns):
             before = [fmean(r.data["tests"][t]["lineups"][i]["start"] for r in s.runs) for t, i in columns]
             rows.insert(0, ("untrained", *(self.facts.say(value, ".3f", s.folder) for value in before)))
-        header = ("arm", *(f"{t}: {_named(tests[t][i])}" for t, i in columns))
+        header = ("arm", *(f"{SEATED.get(t, t)}: {_named(tests[t][i])}" for t, i in columns))
         told = "This table shows gold with each line-up of partners (means over seeds)."
         return [Paragraph(told), TableBlock(header, tuple(rows))]
 
@@ -62,8 +62,8 @@ class StudyTables:
             cells = [self._over_seeds(list(s.values(arm, test, m).values()), sources) for m in known]
             rows.append((arm, *cells))
         told = (
-            f"In test {test}, the trained learner is compared with the untrained one on the same tasks with the same "
-            "partners. The win rate is how often its gold is higher (ties count half). The preference is how likely a "
+            f"The trained learner is compared with the untrained one {in_words(test)}, on the same tasks with the same "
+            "line-ups. The win rate is how often its gold is higher (ties count half). The preference is how likely a "
             "rater prefers it."
         )
         if "success" in known:

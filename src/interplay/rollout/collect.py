@@ -10,7 +10,7 @@ from typing import Any
 
 from interplay.config import JudgeSection
 from interplay.config.judges import GOLD
-from interplay.errors import DataError
+from interplay.errors import DataError, did_you_mean
 from interplay.rollout import records
 from interplay.rollout.subjects import subjects
 
@@ -25,11 +25,12 @@ def collected(run: Path, component: str, roles: Sequence[str] = ()) -> Iterator[
         raise DataError(
             f"'{run}' has no episodes.jsonl; expected the folder of a run with records.episodes_per_step above 0."
         )
-    section, found = JudgeSection(kind="pointwise", who=GOLD + component, scope="reply"), 0
+    section, found, seen = JudgeSection(kind="pointwise", who=GOLD + component, scope="reply"), 0, set[str]()
     for record in records.read(path):
         episode = record.episode
         if f"-{SPLIT}-" not in episode.task.id:
             continue
+        seen |= episode.seats.keys()
         begun = "\n".join(m.content for t in episode.line()[:1] for m in t.observation.messages)
         for subject in subjects(episode, section, roles or list(episode.seats)):
             value = subject.gold(component)
@@ -38,6 +39,9 @@ def collected(run: Path, component: str, roles: Sequence[str] = ()) -> Iterator[
             found += 1
             question = [[m.role, m.content] for m in subject.question]
             yield {"question": question, "answer": subject.reply, "right": value > 0, "group": begun}
+    if unknown := set(roles) - seen:
+        name = min(unknown)
+        raise DataError(f"--role is '{name}', which no episode of '{run}' has; {did_you_mean(name, seen)}")
     if not found:
         raise DataError(
             f"no reply of a training task in '{run}' has the reward '{component}'; expected a component that the "

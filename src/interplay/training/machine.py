@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 
 import torch
+
+from interplay.models.device import host_bytes
 
 GiB = 1 << 30
 
@@ -28,11 +28,7 @@ def available_bytes(device: str) -> int | None:
     """All memory of the GPU, or of the machine or container. None if there is no such GPU."""
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else None
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
-    if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
-        total = min(total, int(text))
-    return total
+    return host_bytes()
 
 
 def size_text(count: int) -> str:

@@ -74,6 +74,22 @@ def test_the_folder_of_every_run_is_empty_and_has_the_same_path() -> None:
     assert waiting.observe() == {} and result(waiting) == result(first)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("keep", [1, 4])
+def test_pools_and_shared_memory_work_and_are_those_of_one_run(keep: int) -> None:
+    """The semaphores of multiprocessing are files in /dev/shm, which was not writable: PermissionError."""
+    memory = {"environment": {"MEMORY": "1"}} if keep == 1 else {}
+    task = task_of(function="pools:computes", program={"keep": keep, **memory})
+    with tempfile.NamedTemporaryFile(dir="/dev/shm"):  # of another program of this machine
+        found = [result(played(task)) for _ in range(3)]
+    assert [run.pop("run") for run in found] == ([1, 2, 3] if keep > 1 else [1, 1, 1])
+    same = {"found": [], "squares": [0, 1, 4, 9], "again": [0, 1, 4, 9], "same": True, "own": []}
+    assert found == [same, same, same]
+
+
+def test_shared_memory_counts_as_the_disk_of_a_run() -> None:
+    assert result(played(task_of(function="pools:fills", program={"disk_mb": 1.0}))) == [True, False]
+
+
 @pytest.mark.parametrize("rude", ["close", "fork", "ignore"])
 def test_what_a_module_does_when_it_is_imported_does_not_end_the_worker(rude: str) -> None:
     """It closes standard streams, forks, or lets the kernel forget processes that have ended."""

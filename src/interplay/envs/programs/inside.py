@@ -24,17 +24,17 @@ TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 class FirstState:
     """The state of a process before its first run. It is restored after each run, so that the next run begins with the
     same. This is the state that the fork of a new process would restore; what the program's modules remember stays.
-    `empty` removes everything in the folder and returns whether it is empty."""
+    `empty` removes everything in a folder and returns whether it is empty. All folders are in one file system."""
 
-    def __init__(self, folder: str, empty: Callable[[str], bool]) -> None:
-        self.folder, self.empty, self.place = folder, empty, os.getcwd()
+    def __init__(self, folders: Sequence[str], empty: Callable[[str], bool]) -> None:
+        self.folders, self.empty, self.place = folders, empty, os.getcwd()
         self.variables = dict(os.environ)
         self.mask = os.umask(0)
         os.umask(self.mask)
         self.handlers = {number: signal.getsignal(number) for number in range(1, signal.SIGRTMIN)}
         self.streams = _standard_streams()
         self.limits = {kind: resource.getrlimit(kind) for kind in LIMITS}
-        self.free = os.statvfs(folder).f_bfree
+        self.free = os.statvfs(folders[0]).f_bfree
         self.numpy = sys.modules.get("numpy.random")
         self.numbers = self.numpy.get_state(legacy=False) if self.numpy else None
 
@@ -58,8 +58,8 @@ class FirstState:
         random.seed()  # as after a fork
         if self.numpy is not None:
             self.numpy.set_state(self.numbers)
-        whole = self.empty(self.folder) and _standard_streams() == self.streams
-        return whole and (not walled or os.statvfs(self.folder).f_bfree >= self.free)
+        whole = all(self.empty(folder) for folder in self.folders) and _standard_streams() == self.streams
+        return whole and (not walled or os.statvfs(self.folders[0]).f_bfree >= self.free)
 
 
 def _standard_streams() -> list[tuple[int, int]]:

@@ -28,6 +28,7 @@ SYSTEM = (
 )  # fmt: skip
 _ARCHITECTURES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # for the kernel; the number of `socket`
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+SHARED = "/dev/shm"  # where the C library makes the semaphores and the shared memory of multiprocessing
 
 
 def _call(what: str, result: int) -> int:
@@ -68,11 +69,17 @@ def own_network(port: int) -> socket.socket:
 
 def limit_folder(folder: str, megabytes: float) -> None:
     """Mount a file system of limited size in memory at `folder`, which only this process and those that it starts see.
-    It disappears with all its files when the last of them has ended."""
+    It disappears with all its files when the last of them has ended. A part of it is mounted at `SHARED`, so that the
+    limit counts both."""
     _call("mounts", _LIBC.unshare(_NEW_NS))
     size = int(megabytes * 1024)
     options = f"size={size}k,nr_inodes={1024 + size // 4},mode=700".encode()
     _call("mounts", _LIBC.mount(b"tmpfs", folder.encode(), b"tmpfs", 0x2 | 0x4, options))  # no setuid, no devices
+    if os.path.isdir(SHARED):
+        for part, target in (("shared", SHARED), ("files", folder)):  # `files` last, because it hides both parts
+            os.mkdir(os.path.join(folder, part), 0o700)
+            source = os.path.join(folder, part).encode()
+            _call("mounts", _LIBC.mount(source, target.encode(), None, 0x1000, None))
 
 
 class ProcessNamespaces:
@@ -114,12 +121,12 @@ class FileRules:
         wanted = [(p, _READ) for p in dict.fromkeys(readable)] + [(p, 0b110) for p in DEVICES]
         self.rules = [made for path, rights in wanted if (made := _rule(path, rights)) is not None]
 
-    def restrict(self, writable: str) -> None:
-        """Restrict this process and all that it starts: they may write to the folder `writable` and nowhere else."""
+    def restrict(self, writable: list[str]) -> None:
+        """Restrict this process and all that it starts: they may write to the folders `writable` and nowhere else."""
         handled = ctypes.c_uint64(_ALL)
         rules = _call("Landlock", _LIBC.syscall(_CREATE, ctypes.byref(handled), 8, 0))
-        own = _rule(writable, _ALL)
-        for rule in [*self.rules, *([] if own is None else [own])]:
+        own = [made for path in writable if (made := _rule(path, _ALL)) is not None]
+        for rule in [*self.rules, *own]:
             _call("Landlock", _LIBC.syscall(_ADD, rules, 1, rule, 0))
         _call("no_new_privs", _LIBC.prctl(38, 1, 0, 0, 0))
         _call("Landlock", _LIBC.syscall(_RESTRICT, rules, 0))
@@ -230,10 +237,14 @@ class RunWalls:
             return None
         return functools.partial(lend, own_network(self.made["port"]), self.made["lender"])
 
+    def writable(self, folder: str) -> list[str]:
+        """The folders of a run: its own, and behind walls also its own part of `SHARED`."""
+        return [folder, SHARED] if self.made["walls"] and os.path.isdir(SHARED) else [folder]
+
     def restrict(self, folder: str) -> None:
         """Restrict the process of a run to the files and sockets that it may use."""
         if self.made["walls"]:
-            self._rules.restrict(folder)
+            self._rules.restrict(self.writable(folder))
             if self._sockets is not None:
                 self._sockets.restrict()
 

@@ -223,7 +223,7 @@ class ForkServer:
         for kind, values in self.limits:
             resource.setrlimit(kind, values)
         self.walls.restrict(folder)
-        first = inside.FirstState(folder, disk.empty) if self.made["keep"] > 1 else None
+        first = inside.FirstState(self.walls.writable(folder), disk.empty) if self.made["keep"] > 1 else None
         inside.RunProcess(self.made, self.function, pipes["result"], first, reports.place_of).serve(told, lend)
 
     def heard(self, job: forked.ForkedRun, fd: int) -> None:
