@@ -208,7 +208,7 @@ def serve(
     context: typer.Context,
     folder: FolderArgument,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8700,
+    port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8700,
     key_variable: Annotated[
         str, typer.Option(help="Environment variable with the bearer token that requests need.")
     ] = "INTERPLAY_REWARD_KEY",
