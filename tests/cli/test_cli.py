@@ -669,3 +669,15 @@ def test_a_damaged_file_of_a_run_is_one_sentence(recipe: str, tmp_path: Path) ->
         (run / "run.json").write_text(text)
         with pytest.raises(ConfigError, match=r"run.json' is damaged \(.*expected the run.json that interplay"):
             call("eval", str(run))
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(recipe: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--checkpoint is '.*', which holds no checkpoint; expected one of a run's"):
+        call("eval", recipe, "--checkpoint", str(tmp_path))
+
+
+def test_a_folder_in_place_of_a_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    done = shell("view", str(tmp_path / "runs"), "--export", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr == f"error: '{tmp_path}' is a folder; expected the name of a file.\n"
