@@ -331,7 +331,7 @@ def test_a_run_folder_without_a_recipe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"does not exist.*known: \S+/runs/first\. Did you mean '\S+/runs/first'"):
         load(tmp_path / "runs" / "frst")
     (tmp_path / "run.json").write_text('{"seed": 1}')
-    with pytest.raises(ConfigError, match="not a valid recipe file"):
+    with pytest.raises(ConfigError, match=r"run.json. is damaged .*restore it"):
         load(tmp_path)
 
 

@@ -26,7 +26,7 @@ from interplay.algorithms import algorithm
 from interplay.cli import main as cli
 from interplay.config import load
 from interplay.envs import env
-from interplay.errors import ConfigError, EngineError, GuardError
+from interplay.errors import ConfigError, DataError, EngineError, GuardError
 from interplay.rollout import records
 
 RECIPE = """
@@ -678,3 +678,32 @@ def test_what_was_measured_before_a_kill_is_not_lost(
     after = read(run / "report.json")["results"]
     assert list(after) == ["untrained", "before", "after"]
     assert after["untrained"] == before["untrained"], "not measured again with the weights of the warm start"
+
+
+def test_a_damaged_file_of_a_run_is_one_sentence(recipe: str, tmp_path: Path) -> None:
+    """Nothing is trained, because the next report would replace what was measured."""
+    run = tmp_path / "a run"
+    call("train", recipe, "train.steps=1", "eval.games=1", "eval.every=0", "--run", str(run))
+    whole = (run / "report.json").read_bytes()
+    (run / "report.json").write_bytes(whole[:100])
+    with pytest.raises(DataError, match=r"report.json' is damaged .* restore it, or remove it to go on without"):
+        call("train", str(run), "--resume", "train.steps=2")
+    (run / "report.json").write_bytes(whole)
+    result = call("train", str(run), "--resume", "train.steps=2", "eval.games=1", "eval.after=false")
+    assert f"interplay view '{run}'" in result.output, "the command can be copied"
+    for text in ('{"recipe": ', "[]", "{}"):
+        (run / "run.json").write_text(text)
+        with pytest.raises(ConfigError, match=r"run.json' is damaged \(.*expected the run.json that interplay"):
+            call("eval", str(run))
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(recipe: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--checkpoint is '.*', which holds no checkpoint; expected one of a run's"):
+        call("eval", recipe, "--checkpoint", str(tmp_path))
+
+
+def test_a_folder_in_place_of_a_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    done = shell("view", str(tmp_path / "runs"), "--export", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr == f"error: '{tmp_path}' is a folder; expected the name of a file.\n"

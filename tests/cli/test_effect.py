@@ -91,6 +91,14 @@ def test_merged_needs_an_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not (tmp_path / "out").exists()
 
 
+def test_collected_answers_go_into_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from interplay.rollout import collect
+
+    monkeypatch.setattr(collect, "collected", lambda *_: [{"right": True, "group": "a"}])
+    call("judge", "collect", "run", "--label", "match", "--to", str(tmp_path / "new" / "x.jsonl"))
+    assert (tmp_path / "new" / "x.jsonl").read_text() == '{"right": true, "group": "a"}\n'
+
+
 def test_a_role_that_no_episode_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from interplay.rollout import collect
 

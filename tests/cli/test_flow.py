@@ -24,3 +24,10 @@ def test_the_summary_has_means_over_steps_and_totals_of_what_was_lost(tmp_path: 
 
 def test_a_run_without_any_of_it_has_no_summary(tmp_path: Path) -> None:
     assert flow(tmp_path / "metrics.jsonl") == {}
+
+
+def test_a_damaged_line_costs_only_itself(tmp_path: Path) -> None:
+    """A run that was trained to its end raised here, because a full disk had cut a line."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'\xff\xfe{\n[1]\n{"step": 2, "stream/idle": 0.5}\n{"stream/idle": 0.25}\n{"step": 4, "str')
+    assert flow(path) == {"stream/idle": 0.375}

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ from interplay.cli.serve import ServedTeam, TeamServer
 from interplay.engines.engine import Sampling
 from interplay.engines.local import LocalEngine
 from interplay.envs.programs.options import OutsideOptions
+from interplay.errors import EngineError
 
 TEAMS = Path(__file__).parents[1] / "envs" / "programs" / "teams"
 
@@ -90,6 +92,15 @@ def test_a_trained_team_answers_recognises_its_replies_and_counts(running: Runni
     stranger = openai.OpenAI(base_url=f"{running.base}/v1", api_key="other", max_retries=0)
     with pytest.raises(openai.AuthenticationError):
         stranger.models.list()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
+def test_an_address_that_cannot_be_used_is_one_sentence(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        team: Any = None
+        server = TeamServer(team, "key", host, other.getsockname()[1])
+        with pytest.raises(EngineError, match=rf"cannot listen on port \d+ of '{host}' \(\w.*choose another"):
+            asyncio.run(server.run(asyncio.Event(), asyncio.Event()))
 
 
 def test_calls_in_flight_are_answered_before_the_server_ends(running: Running) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,31 @@ def test_a_file_that_lost_lines_is_not_padded(tmp_path: Path, caplog: pytest.Log
     assert b"\0" not in run.metrics.read_bytes()
     assert [json.loads(line)["reward"] for line in run.metrics.read_text().splitlines()] == [2.0]
     assert "some of its lines are lost" in caplog.text
+
+
+def test_a_cut_line_does_not_take_the_next_one_with_it(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, parse(RECIPE))
+    folder.measured(1, {"reward": 0.5})
+    noted = folder.offsets()
+    folder.metrics.write_bytes(folder.metrics.read_bytes()[:-9])
+    folder.rewind(noted)
+    folder.measured(2, {"reward": 0.75})
+    first, second = folder.metrics.read_text().splitlines()
+    assert not first.endswith("}") and json.loads(second)["reward"] == 0.75
+
+
+def test_a_full_disk_leaves_a_written_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.json"
+    records.write_whole(path, "first")
+
+    def full(self: Path, text: str, **_: object) -> None:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        records.write_whole(path, "second")
+    assert path.read_text() == "first" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_run_that_wrote_nothing_is_rewound_to_nothing(tmp_path: Path) -> None:

@@ -54,6 +54,11 @@ def _checkpoint(path: str, folder: Path | None) -> Checkpoint | None:
     from interplay.training import checkpoint
 
     if folder is not None:
+        if not (folder / "MANIFEST.json").is_file():
+            raise ConfigError(
+                f"--checkpoint is '{folder}', which holds no checkpoint; expected one of a run's checkpoints, such as "
+                "runs/NAME/checkpoints/step-000020."
+            )
         return checkpoint.read(folder)
     if not Path(path).is_dir():
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,4 +44,4 @@ def experiment(console: Console, given: Sequence[str], out: Path, seeds: int | N
             f"{gap.high:+.3f}], {contrast.seeds} seeds, p {contrast.p:.3g}, after Holm {contrast.corrected:.3g})",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
-    console.print(f"everything is in {out}; next: interplay publish {out}", highlight=False, soft_wrap=True)
+    tell(f"everything is in {out}; next: interplay publish {shlex.quote(str(out))}")

@@ -13,11 +13,16 @@ _TOTALS = ("cluster/workers_lost", "cluster/engines_lost")  # counted since the 
 
 
 def flow(metrics: Path) -> dict[str, float]:
-    """The means over all training steps, and totals of what was lost, by the names of the metrics."""
+    """The means over all training steps, and totals of what was lost, by the names of the metrics. Lines that are
+    damaged are left out."""
     found: dict[str, list[float]] = defaultdict(list)
     if metrics.is_file():
-        for line in metrics.read_text(encoding="utf-8").splitlines():
-            for name, value in json.loads(line).items():
+        for line in metrics.read_bytes().splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            for name, value in row.items() if isinstance(row, dict) else ():
                 if _ABOUT.fullmatch(name):
                     found[name].append(value)
     return {name: values[-1] if name in _TOTALS else fmean(values) for name, values in sorted(found.items())}

@@ -40,6 +40,7 @@ def collect(
     from interplay.rollout.collect import collected
 
     rows = list(collected(run, label, role or ()))
+    to.parent.mkdir(parents=True, exist_ok=True)
     to.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     right = sum(row["right"] for row in rows)
     asked = len({row["group"] for row in rows})
@@ -199,6 +200,7 @@ def audit(
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps({"agreement": asdict(found), "findings": [asdict(f) for f in findings]}, indent=1))
     raise typer.Exit(1 if any(f.fault for f in findings) else 0)
 
@@ -208,7 +210,7 @@ def serve(
     context: typer.Context,
     folder: FolderArgument,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8700,
+    port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8700,
     key_variable: Annotated[
         str, typer.Option(help="Environment variable with the bearer token that requests need.")
     ] = "INTERPLAY_REWARD_KEY",

@@ -369,6 +369,8 @@ def _of_the_disk(error: OSError) -> str | None:
     many = error.args[0] if isinstance(error, shutil.Error) else []
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or any(f"[Errno {errno.ENOSPC}]" in str(why) for _, _, why in many):
         return "the disk is full; free some space, then call again (train: with --resume; the checkpoint is complete)."
+    if error.filename and error.errno == errno.EISDIR:
+        return f"'{error.filename}' is a folder; expected the name of a file."
     if error.filename and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR):
         return (
             f"'{error.filename}' cannot be used ({error.strerror}); expected a folder that can be written. Name "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,7 +52,7 @@ def new(
     for path in write(what, name, to):
         console.print(path, highlight=False, soft_wrap=True)
     cls = class_name(name)
-    inside = "" if to == Path() else f"cd {to} && "
+    inside = "" if to == Path() else f"cd {shlex.quote(str(to))} && "
     lines = [f"{inside}interplay train {name}.toml"]
     if what is not Start.RECIPE:
         missing = "" if find_spec("pytest") is not None else "pip install pytest && "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from interplay.cli.exit_codes import FAILED, STOPPED
 from interplay.cli.flow import flow
 from interplay.cli.progress import reporter
 from interplay.config import TEAM
-from interplay.errors import EngineLost, LearnerLost, counted
+from interplay.errors import DataError, EngineLost, LearnerLost, counted
 from interplay.evaluation import report, strategies
 from interplay.evaluation.benchmark import SeatResult, evaluate
 from interplay.evaluation.field import Field
@@ -39,6 +40,8 @@ class Session:
     def __init__(self, console: Console, plan: RunPlan, folder: Path, interrupt: Interrupt | None = None) -> None:
         self.console, self.plan, self.recipe, self.folder = console, plan, plan.recipe, folder
         self.interrupt = interrupt or Interrupt()  # trainers that are made after a lost process use it too
+        self.report = folder / "report.json"
+        earlier = self._earlier()
         self.memory = estimate(plan)
         self.memory.refuse(plan)
         with explained(plan):
@@ -49,9 +52,7 @@ class Session:
         self.exploits: dict[str, dict[str, float]] = {}
         self.measuring: dict[str, float] = {}  # seconds
         self.imitation = 0.0  # seconds
-        self.report = folder / "report.json"
-        if not self.trainer.fresh and self.report.is_file():  # keep all but "after", which was measured earlier
-            earlier = json.loads(self.report.read_text())
+        if not self.trainer.fresh and earlier:  # keep all but "after", which was measured earlier
             results = {k: v for k, v in earlier["results"].items() if k != "after"}
             self.stages = {k: [SeatResult.from_json(r) for r in v] for k, v in results.items()}
             self.exploits = {k: v for k, v in earlier.get("exploitability", {}).items() if k != "after"}
@@ -59,6 +60,20 @@ class Session:
         self.progress = reporter(console)
         self.imitating = ""  # the policy that is in its warm start now
         self.wins: dict[str, float] = {}  # win rates of the last short evaluation
+
+    def _earlier(self) -> dict[str, Any]:
+        """The report of a run that is resumed; empty if it has none."""
+        if not self.report.is_file() or not (self.folder / "checkpoints").is_dir():
+            return {}
+        try:
+            found: dict[str, Any] = json.loads(self.report.read_bytes())
+            dict(found["results"])
+            return found
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"'{self.report}' is damaged ({type(error).__name__}: {error}); it holds what was measured before "
+                "training: restore it, or remove it to go on without these results."
+            ) from None
 
     def _make_trainer(self) -> Trainer:
         cluster = self.recipe.cluster
@@ -229,7 +244,7 @@ class Session:
         used = flow(self.folder / "metrics.jsonl")
         if any(name.startswith(("stream/", "cluster/")) for name in used):
             self._say("means over the steps: " + ", ".join(f"{name} {value:.3g}" for name, value in used.items()))
-        trainer, folder = self.trainer, self.folder
+        trainer, folder = self.trainer, shlex.quote(str(self.folder))  # so that the commands can be copied
         if trainer.stopping:
             if trainer.saved_step < 0:
                 self._say("stopped before the first checkpoint; call the same command again to start anew.")
@@ -237,7 +252,7 @@ class Session:
                 self._say(f"stopped at step {trainer.step_index}; go on with: interplay train {folder} --resume")
             return
         steps = counted(trainer.step_index, "step")
-        self._say(f"trained {steps} in {trainer.seconds:.0f} s; everything is in {folder}")
+        self._say(f"trained {steps} in {trainer.seconds:.0f} s; everything is in {self.folder}")
         following = {
             f"interplay view {folder}": "look at it in the browser",
             f"interplay play {folder} --seat {self.plan.roles[-1]}": "play a seat yourself",

@@ -212,7 +212,12 @@ def values_in(path: str | Path) -> dict[str, Any]:
             data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["recipe"]
             return data
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, KeyError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, KeyError, TypeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        if file.suffix == ".json":
+            raise ConfigError(
+                f"'{file}' is damaged ({type(error).__name__}: {error}); expected the run.json that interplay train "
+                "has written: restore it, for example from a copy of the run."
+            ) from None
         raise ConfigError(f"recipe '{path}' is not a valid recipe file: {error}.") from None
 
 

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from interplay.evaluation.intervals import Estimate
 from interplay.rollout.episode_json import finite
+from interplay.rollout.records import write_whole
 
 # Control characters (an escape sequence can rewrite a terminal), halves of surrogate pairs (no file can hold them) and
 # marks that reverse the direction of the text after them.
@@ -129,4 +130,4 @@ def number(e: Estimate | None, digits: int = 2, sign: bool = False) -> str:
 
 def write_json(path: Path, data: Any) -> None:
     """Writes JSON. Infinite numbers, such as the interval ends of a single value, are written as null."""
-    path.write_text(json.dumps(finite(data), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(finite(data), indent=1, allow_nan=False) + "\n")

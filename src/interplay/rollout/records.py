@@ -11,7 +11,9 @@ without a version number are schema 0 (`schema_0.py`), which can still be read.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,18 @@ from interplay.types import Credit, Episode
 
 SCHEMA = 1
 INDEX, MEDIA = "episodes.index", "media"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one step: a full disk or a kill leaves the file as it was before."""
+    work = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        work.write_text(text, encoding="utf-8")
+        work.replace(path)
+    except OSError:
+        with suppress(OSError):
+            work.unlink()
+        raise
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class RunFolder:
             earlier = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
             self._sessions = [*earlier.get("sessions", ()), provenance.session()]
         about = {"recipe": recipe.model_dump(), "seed": recipe.seed, "versions": self._sessions[-1]["versions"]}
-        path.write_text(json.dumps(about | {"sessions": self._sessions}, indent=1))
+        records.write_whole(path, json.dumps(about | {"sessions": self._sessions}, indent=1))
 
     def played(self, step: int, episodes: Sequence[Episode], credit: Credit) -> None:
         """Record the episodes of a step."""
@@ -94,8 +94,8 @@ class RunFolder:
         return {p.name: p.stat().st_size if p.exists() else 0 for p in self._files}
 
     def rewind(self, offsets: Mapping[str, int]) -> None:
-        """Cut every file to the length that is stored in a checkpoint. A file that is shorter has lost lines: it is not
-        changed, and a warning is logged."""
+        """Cut every file to the length that is stored in a checkpoint. A file that is shorter has lost lines: a warning
+        is logged, and an incomplete last line is ended, so that the next one is not lost too."""
         for path in self._files:
             if not path.exists():
                 continue
@@ -104,6 +104,7 @@ class RunFolder:
                 log.warning(
                     "'%s' has %d bytes, but the checkpoint expects %d: some of its lines are lost.", path, size, noted
                 )
+                _end_line(path)
                 continue
             with path.open("r+b") as file:
                 file.truncate(noted)
@@ -112,3 +113,9 @@ class RunFolder:
         self.logs.close()
         for tracker in self._trackers:
             tracker.close(exit_code)
+
+
+def _end_line(path: Path) -> None:
+    if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")

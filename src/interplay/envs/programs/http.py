@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from interplay.errors import EngineError
 
 LARGEST = 8 << 20  # the largest body, in bytes
 _HEAD = 64 << 10
@@ -84,7 +87,14 @@ class HttpServer:
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._connection, self.host, self.port, backlog=2048)
+        try:
+            server = await loop.create_server(self._connection, self.host, self.port, backlog=2048)
+        except OSError as error:
+            why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+            raise EngineError(
+                f"the server cannot listen on port {self.port} of '{self.host}' ({why}); expected an address of this "
+                "machine and a port that no other program uses: choose another."
+            ) from None
         self.port = server.sockets[0].getsockname()[1]
         self._servers[""] = server
 
