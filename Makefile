@@ -49,21 +49,21 @@ lint: install
 	$(BIN)/ruff format --check src tests examples benchmarks docs/reference.py docs/drawings/draw.py
 	$(BIN)/mypy
 
-# Tests run in JOBS processes of one thread each, and the ten slowest are listed. The slow tests wait for time limits and for
-# processes that start during a third of their time, so one process more keeps the processors busy. Their lengths differ much:
-# a process that has nothing left takes tests from the others.
+# Tests run in processes of one thread each, and the ten slowest are listed. There is one process more than JOBS, the number
+# of processors: tests wait for other processes and for time limits, and meanwhile it keeps the processors busy. The slow
+# tests differ much in length, so there a process that has nothing left takes tests from the others.
 JOBS      ?= 2
-SLOW_JOBS := $(shell expr $(JOBS) + 1)
+PROCESSES := $(shell expr $(JOBS) + 1)
 PYTEST    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=10
 
 test: lint
-	$(PYTEST) -n $(JOBS) -m "not slow"
+	$(PYTEST) -n $(PROCESSES) -m "not slow"
 
 # One agent framework of each set is installed for these tests. Without a package index, its test is skipped.
 test-slow: install
 	@$(MAKE) --no-print-directory .venv-frameworks-small-a/installed .venv-frameworks-small-b/installed || \
 		echo "The package index cannot be reached: the tests with agent frameworks will be skipped."
-	$(PYTEST) -n $(SLOW_JOBS) --dist worksteal -m slow
+	$(PYTEST) -n $(PROCESSES) --dist worksteal -m slow
 
 # Every command of docs/start.md, docs/tutorials/ and the guides runs as written, but for those that are marked as needing more.
 test-docs: install
