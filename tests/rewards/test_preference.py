@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from interplay.errors import DataError
 from interplay.rewards.agreement import agreement, auc, expected_error, kappa, temperature
-from interplay.rewards.gold import Rater, Scored, worth
+from interplay.rewards.gold import Rater, Scored, component_sum
 from interplay.rewards.preference import (
     Pair,
     Verdict,
@@ -173,6 +173,6 @@ def test_a_rater_has_the_noise_and_bias_it_was_given() -> None:
 
 def test_gold_that_was_never_scored_is_not_zero() -> None:
     rewards = [Reward("gold", Level.AGENT, "a", 1.0), Reward("gold", Level.TEAM, None, 2.0)]
-    assert worth(rewards, "gold", "a") == 3.0 and worth(rewards, "gold", "b") == 2.0
-    assert worth(rewards, "other", "a") is None
-    assert worth([*rewards, Reward("gold", Level.AGENT, "a", None)], "gold", "a") is None
+    assert component_sum(rewards, "gold", "a") == 3.0 and component_sum(rewards, "gold", "b") == 2.0
+    assert component_sum(rewards, "other", "a") is None
+    assert component_sum([*rewards, Reward("gold", Level.AGENT, "a", None)], "gold", "a") is None

@@ -22,7 +22,7 @@ from interplay.config import Recipe
 from interplay.errors import ConfigError, did_you_mean
 from interplay.publishing import measures
 from interplay.publishing.study import Study
-from interplay.rewards.gold import worth
+from interplay.rewards.gold import component_sum
 from interplay.rollout.resolve import resolve
 from interplay.training.interrupt import Interrupted
 from interplay.types import Episode
@@ -225,10 +225,10 @@ def play_line_up(
         episodes = asyncio.run(Field(plan, team, games, "test", recipe.eval.temperature).play(plan.seats))
     finally:
         team.close()
-    gold = {e.task.id: worth(e.rewards, section.gold, section.role) for e in episodes if e.error is None}
+    gold = {e.task.id: component_sum(e.rewards, section.gold, section.role) for e in episodes if e.error is None}
     means = _means(episodes, section.role)
     if section.success is not None:
-        done = [worth(e.rewards, section.success, section.role) or 0.0 for e in episodes if e.error is None]
+        done = [component_sum(e.rewards, section.success, section.role) or 0.0 for e in episodes if e.error is None]
         means["success"] = sum(value >= section.success_least for value in done) / max(1, len(done))
     return {"mean": means, "tasks": {task: value for task, value in gold.items() if value is not None}}
 
@@ -270,7 +270,7 @@ def _means(episodes: Sequence[Episode], role: str) -> dict[str, float]:
     names = sorted({r.name for e in good for r in e.rewards if r.role in (None, role)})
     out = {}
     for name in names:
-        values = [worth(e.rewards, name, role) for e in good]
+        values = [component_sum(e.rewards, name, role) for e in good]
         known = [v for v in values if v is not None]
         if known:
             out[name] = sum(known) / len(known)

@@ -60,7 +60,7 @@ class Rater:
         return Verdict(p, tie=float(p == 0.5))
 
 
-def worth(rewards: Iterable[Reward], name: str, role: Role) -> float | None:
+def component_sum(rewards: Iterable[Reward], name: str, role: Role) -> float | None:
     """The sum of a component of the reward for a role, its own and the team's; None if it was never scored."""
     found = [r.value for r in rewards if r.name == name and (r.role is None or r.role == role)]
     scored = [v for v in found if v is not None]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from interplay.config import JudgeSection
-from interplay.rewards.gold import worth
+from interplay.rewards.gold import component_sum
 from interplay.types import Episode, Level, Message, Reward, Rewards, Role, Turn, seed_of
 
 
@@ -39,13 +39,13 @@ class Subject:
         """The sum of a component of the environment's reward. For a reply, only what the reply itself earned."""
         turn = self.turn
         if self.decision is None:
-            return worth(self.episode.rewards, component, self.role or turn.role)
+            return component_sum(self.episode.rewards, component, self.role or turn.role)
         if turn.outlook is None:
-            return worth(turn.rewards, component, turn.role)
-        found = worth(turn.outlook.rewards, component, turn.role)
+            return component_sum(turn.rewards, component, turn.role)
+        found = component_sum(turn.outlook.rewards, component, turn.role)
         if found is None:  # all candidates said the same and were not scored: what the kept one earned holds for all
             (kept,) = (t for t in self.episode.line(turn.role) if t.decision == turn.decision)
-            found = worth(kept.rewards, component, turn.role) if kept.words == turn.words else None
+            found = component_sum(kept.rewards, component, turn.role) if kept.words == turn.words else None
         return found
 
     def pay(self, name: str, value: float | None) -> None:

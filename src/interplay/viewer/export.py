@@ -18,7 +18,7 @@ from interplay.viewer.api import Api, written
 from interplay.viewer.library import Library
 from interplay.viewer.page import standalone
 from interplay.viewer.run import RunReader
-from interplay.viewer.summary import worth
+from interplay.viewer.summary import goodness
 
 _TURNS = 12  # turns of an episode whose tokens and explanation are in the file, besides those of the main line
 
@@ -39,7 +39,7 @@ def export(library: Library, path: Path, episodes: int) -> int:
                 numbers = chosen(run, source, episodes if source == "train" else episodes // 4)
                 found = [row for n in reversed(numbers) if (row := run.summary(source, n)) is not None]
             if source == "eval":  # in the order of its page: the worst first
-                found.sort(key=worth)
+                found.sort(key=goodness)
             rows = [row.to_json() for row in found]
             places = len(run.episodes[source].places)
             listing = {
@@ -63,7 +63,7 @@ def chosen(run: RunReader, source: str, count: int) -> list[int]:
     even = {i * (of - 1) // max(1, count // 2 - 1) for i in range(count // 2)} if count > 3 else {of - 1}
     looked = sorted({i * (of - 1) // 399 for i in range(400)})  # among at most 400 episodes the best and the worst
     rows = [row for n in looked if (row := run.summary(source, n)) is not None]
-    rows.sort(key=worth)
+    rows.sort(key=goodness)
     ends = [row.number for pair in zip(rows, rows[::-1], strict=True) for row in pair]
     for number in ends:
         if len(even) >= count:

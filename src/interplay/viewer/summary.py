@@ -111,18 +111,18 @@ def _number(text: str | None) -> float | None:
 
 
 def sorting(query: Mapping[str, str]) -> Callable[[EpisodeSummary], float]:
-    """The order that a query asks for. `best` and `worst` are by the reward of its role, or as `worth` says."""
+    """The order that a query asks for. `best` and `worst` are by the reward of its role, or as `goodness` says."""
     role = query.get("role")
     return {
         "new": lambda row: -row.number,
         "old": lambda row: row.number,
-        "worst": lambda row: worth(row, role),
-        "best": lambda row: -worth(row, role),
+        "worst": lambda row: goodness(row, role),
+        "best": lambda row: -goodness(row, role),
         "long": lambda row: -row.tokens,
     }[query.get("sort", "new")]
 
 
-def worth(row: EpisodeSummary, role: str | None = None) -> float:
+def goodness(row: EpisodeSummary, role: str | None = None) -> float:
     """How good an episode was: the reward of a role, or the mean over the roles that policies played. In a game against
     a bot or a snapshot, the opponent's reward would cancel that of the policy. If no policy plays, all roles count."""
     played = [r for r, who in row.seats.items() if any(isinstance(one, Policy) for one in everyone(parse(who)))]
