@@ -37,7 +37,7 @@ def test_the_demo_installs_only_what_training_needs(empty: Path) -> None:
     assert "[dev]" not in printed
 
 
-@pytest.mark.parametrize(("target", "how"), [("test", "-n 2"), ("test-slow", "-n 3 --dist worksteal")])
+@pytest.mark.parametrize(("target", "how"), [("test", "-n 3"), ("test-slow", "-n 3 --dist worksteal")])
 def test_the_tests_run_in_several_processes_and_name_the_ten_slowest(target: str, how: str, empty: Path) -> None:
     printed = commands(target, empty)
     assert "[dev]" in printed and f"--durations=10 {how} -m" in printed
