@@ -42,6 +42,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ip.TrainedRun]
 def test_a_run_has_its_recipe_metrics_and_episodes(trained: ip.TrainedRun) -> None:
     assert trained.step == 2 and trained.recipe.name == "small"
     assert [row["step"] for row in trained.rows()] == [1, 2]
+    metrics = trained.folder / "metrics.jsonl"
+    whole = metrics.read_bytes()
+    first, rest = whole.split(b"\n", 1)
+    metrics.write_bytes(first + b'\n{"step": 1.5, \xff\n7\n' + rest)  # a disk that was full, or another program
+    assert [row["step"] for row in trained.rows()] == [1, 2]
+    metrics.write_bytes(whole)
     frame = trained.metrics("pandas")
     assert list(frame["step"]) == [1, 2] and "player/entropy" in frame.columns
     records = list(trained.episodes(step=2))

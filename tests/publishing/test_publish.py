@@ -13,7 +13,7 @@ from interplay.errors import DataError
 from interplay.publishing.facts import Facts
 from interplay.publishing.publish import publish, studies_in
 from interplay.publishing.repeat import commands
-from interplay.publishing.results import Results
+from interplay.publishing.results import Results, rows_of
 from interplay.publishing.study import Study
 
 ROOT = Path(__file__).parents[2]
@@ -190,6 +190,15 @@ def test_the_same_runs_give_the_same_files(runs: Path, tmp_path: Path) -> None:
         publish(runs, tmp_path / name)
     for path in sorted((tmp_path / "first").iterdir()):
         assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes(), path.name
+
+
+def test_a_damaged_line_is_named_and_nothing_is_made_from_the_others(tmp_path: Path) -> None:
+    rows = tmp_path / "metrics.jsonl"
+    rows.write_bytes(b'{"step": 1}\n{"step": \xff\n')
+    with pytest.raises(DataError, match=r"line 2 of '.*metrics\.jsonl' is damaged.*restore the file"):
+        rows_of(rows)
+    rows.write_bytes(b'{"step": 1}\n{"step": 2}\n')
+    assert rows_of(rows) == [{"step": 1}, {"step": 2}]
 
 
 def test_a_number_from_nowhere_is_refused() -> None:

@@ -23,6 +23,20 @@ Budget = Literal["learner", "all"]
 SEATED = {"alone": "without partners", "seen": "with seen partners", "unseen": "with new partners"}  # the usual tests
 
 
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run's file. A page must not be made from a part of them, so a damaged line is an error."""
+    out = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            out.append(dict(json.loads(line)))
+        except (ValueError, TypeError):
+            raise DataError(
+                f"line {number} of '{path}' is damaged, so its numbers cannot be published; restore the file, or leave "
+                "this run out."
+            ) from None
+    return out
+
+
 def in_words(test: str) -> str:
     """The test as a part of a sentence: `with new partners`, or `in test late` for a test with a name of its own."""
     return SEATED.get(test, f"in test {test}")
@@ -39,7 +53,7 @@ class Tested:
 
     def metrics(self) -> list[dict[str, float]]:
         """The metrics of every training step."""
-        return [json.loads(line) for line in (self.path.parent / "metrics.jsonl").read_text().splitlines()]
+        return rows_of(self.path.parent / "metrics.jsonl")
 
     def about(self) -> dict[str, Any]:
         """The recipe, the seed, the versions and the sessions of the run."""

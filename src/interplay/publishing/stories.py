@@ -13,6 +13,7 @@ from typing import Any
 from interplay.evaluation.intervals import mean
 from interplay.publishing.document import Heading, PageBlock, Paragraph
 from interplay.publishing.facts import Facts
+from interplay.publishing.results import rows_of
 
 _WINDOW = 3  # steps at the start and at the end that are compared
 
@@ -25,7 +26,7 @@ def stories(runs: Path, facts: Facts) -> list[PageBlock]:
     out: list[PageBlock] = [Heading("Stories in free text"), Paragraph(_marks(folders, facts))]
     for folder in folders:
         path = folder / "episodes.jsonl"
-        told = _story(_best([json.loads(line) for line in path.read_text().splitlines()]))
+        told = _story(_best(rows_of(path)))
         out += [
             Heading(facts.constant(f"Seed {folder.name[5:]}", str(folder)), 3),
             Paragraph(facts.constant(told, str(path))),
@@ -37,7 +38,7 @@ def _marks(folders: list[Path], facts: Facts) -> str:
     """The judge's marks in the first and in the last steps, and their difference over seeds."""
     first, last = [], []
     for folder in folders:
-        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        rows = rows_of(folder / "metrics.jsonl")
         marks = [row[key] for row in rows for key in row if key.startswith("reward/taste/")]
         first.append(fmean(marks[:_WINDOW]))
         last.append(fmean(marks[-_WINDOW:]))
