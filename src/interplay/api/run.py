@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -66,11 +65,7 @@ class TrainedRun:
     def rows(self) -> list[dict[str, float]]:
         """Return the metrics of each step. Damaged lines are left out, and so is an incomplete last line, which is
         still being written."""
-        path, out = self.folder / "metrics.jsonl", list[dict[str, float]]()
-        for line in path.read_bytes().split(b"\n")[:-1] if path.is_file() else ():
-            with suppress(ValueError, TypeError):
-                out.append(dict(json.loads(line)))
-        return out
+        return records.metric_rows(self.folder / "metrics.jsonl")
 
     def metrics(self, library: FrameLibrary | None = None) -> Any:
         """Return a data frame with one row for each step. It uses pandas, or polars if pandas is not installed."""

@@ -39,6 +39,16 @@ def write_whole(path: Path, text: str) -> None:
         raise
 
 
+def metric_rows(path: Path) -> list[dict[str, float]]:
+    """The rows of a `metrics.jsonl`; none if there is no file. Damaged lines are left out, and so is an incomplete last
+    line, which is still being written."""
+    rows = []
+    for line in path.read_bytes().split(b"\n")[:-1] if path.is_file() else ():
+        with suppress(ValueError):
+            rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
+
+
 @dataclass(frozen=True)
 class Record:
     """One line of an episodes file. `schema` is 0 for records of early versions, which do not contain tools."""
