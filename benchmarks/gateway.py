@@ -5,7 +5,7 @@
     python benchmarks/gateway.py rollout --ways native,bare,bare-kept  # and in processes that are kept
     python benchmarks/gateway.py rollout --base MODEL             # with another model, on the GPU if there is one
     python benchmarks/gateway.py team --python PYTHON             # LangGraph against the same team in this process
-    python benchmarks/gateway.py team --task code --base smollm2 --lr 2e-5 --tasks 32 --python PYTHON
+    python benchmarks/gateway.py team --task code --base smollm2 --lr 1e-5 --tasks 32 --keep 100 --python PYTHON
 
 Every part stops after --seconds and says what it has measured by then. PYTHON is an interpreter with LangGraph (set A
 of examples/frameworks). The programs are in benchmarks/programs/.
@@ -214,12 +214,12 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-def team(task: str, python: str, size: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+def team(task: str, python: str, size: Mapping[str, Any], seconds: float, keep: int = 1) -> dict[str, Any]:
     """The share of right answers before and after training as a LangGraph program, and after as many steps of the same
     team in this process."""
     out: dict[str, Any] = {"task": task}
     langgraph = {**TASKS[task], "function": f"programs_langgraph:{task}"}
-    out["langgraph"] = found = _trained(_program(langgraph, python=python), size, seconds)
+    out["langgraph"] = found = _trained(_program(langgraph, python=python, keep=keep), size, seconds)
     native = {**TASKS[task], "coroutine": f"programs:{task}"}
     out["native"] = other = _trained(_program(native), {**size, "steps": found["steps"]}, seconds)
     return {**out, "gain": found["end"] - found["start"], "difference": found["end"] - other["end"]}
@@ -274,6 +274,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--steps", type=int, default=100, help="team: training steps")
     parser.add_argument("--tasks", type=int, default=16, help="team: tasks of a training step")
     parser.add_argument("--lr", type=float, default=1e-3, help="team: learning rate")
+    parser.add_argument("--keep", type=int, default=1, help="team: episodes of a LangGraph process; more cost less")
     parser.add_argument("--changes", nargs="*", default=[], help="team: changes to its recipe: a.b=c")
     parser.add_argument(
         "--seconds",
@@ -298,7 +299,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
         else:
             size = {"base": given.base, "steps": given.steps, "tasks": given.tasks, "lr": given.lr}
             size["changes"] = given.changes
-            result = team(given.task, given.python, size, given.seconds)
+            result = team(given.task, given.python, size, given.seconds, given.keep)
         found.append({"part": part, "base": given.base, **result})
         print(json.dumps(found[-1]), flush=True)
     return found

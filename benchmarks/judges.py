@@ -3,6 +3,8 @@
     bradley_terry  a reward model on HH pairs: accuracy on held-out pairs, beside "the longer one wins", and seconds
     spoken         a judge that answers in words, before and after imitation of the pairs in both orders: accuracy,
                    consistency after a swap, pairs where the shorter reply won, agreement with people on MT-bench
+    folds          the same judge with another fifth of the HH pairs held out by each seed, so that each pair is judged by
+                   a judge that did not learn it: the share of all pairs where the shorter reply won (use --seeds 5)
     server         replies of 256 tokens that a reward server scores in a second, over HTTP
     verifier       eight solutions of each GSM8K train question by one policy; a verifier on balanced rows; the best of
                    eight beside random, majority, longest and oracle on held-out questions; AUC with solutions blanked
@@ -37,7 +39,7 @@ from interplay.engines.local import LocalEngine
 from interplay.evaluation.intervals import bootstrap
 from interplay.models.load import load
 from interplay.rewards import judge, verify
-from interplay.rewards.agreement import agreement, auc
+from interplay.rewards.agreement import agreement, auc, wilson
 from interplay.rewards.audit import in_both_orders
 from interplay.rewards.comparisons import LabelledAnswer, read_comparisons
 from interplay.rewards.preference import Pair, held_out, in_random_order
@@ -48,7 +50,8 @@ from interplay.training.rater import fit_answers, fit_pairs, spoken_verdicts, te
 from interplay.training.tries import Example
 from interplay.types import Message, Sample, seed_of
 
-PARTS = ("bradley_terry", "spoken", "server", "verifier")
+PARTS = ("bradley_terry", "spoken", "folds", "server", "verifier")
+FOLDS = 5
 
 
 class Bench:
@@ -71,12 +74,17 @@ class Bench:
         shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}
         print(part, "seed", seed, json.dumps(shown), flush=True)
 
-    def hh(self, seed: int) -> tuple[list[Pair], list[Pair]]:
+    def hh(self, seed: int, fold: int | None = None) -> tuple[list[Pair], list[Pair]]:
+        """Pairs to learn from and pairs that are held out: the same 454 for all seeds, or one of FOLDS parts."""
         pairs = read_comparisons(next((self.args.data / "hh_rlhf").glob("*.jsonl*")))
         pairs = sorted(pairs, key=lambda p: seed_of("hh", p.id))  # one split for all seeds
         held = max(2, round(len(pairs) * 454 / 2354))
+        test, train = pairs[:held], pairs[held:]
+        if fold is not None:
+            test = pairs[fold::FOLDS]
+            train = [pair for n, pair in enumerate(pairs) if n % FOLDS != fold]
         few = 24 if self.args.tiny else len(pairs)
-        return in_random_order(pairs[held : held + few], seed), in_random_order(pairs[:held][:few], seed)
+        return in_random_order(train[:few], seed), in_random_order(test[:few], seed)
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
@@ -91,8 +99,11 @@ class Bench:
         correlation = float(torch.corrcoef(torch.tensor([scores, [float(len(p.first)) for p in test]]))[0, 1])
         return {"seconds": seconds, "pairs": len(train), "length_correlation": correlation, **asdict(found)}
 
-    def spoken(self, seed: int) -> dict[str, Any]:
-        train, test = self.hh(seed)
+    def folds(self, seed: int) -> dict[str, Any]:
+        return self.spoken(seed, seed % FOLDS)
+
+    def spoken(self, seed: int, fold: int | None = None) -> dict[str, Any]:
+        train, test = self.hh(seed, fold)
         loaded = load(self.base, *self.where, seed)
         engine = LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
@@ -221,7 +232,20 @@ def _judged(verdicts: Callable[[Sequence[Pair]], Any], test: Sequence[Pair]) -> 
     short = [i for i, p in enumerate(test) if (len(p.first) < len(p.second)) == ((p.label or 0.0) > 0.5)]
     shorter = agreement([test[i] for i in short], [both[i] for i in short]) if short else None
     out = {"accuracy": found.accuracy, "low": found.low, "longer": found.longer, "consistent": consistent}
-    return out | ({"shorter_won": shorter.accuracy, "shorter_low": shorter.low} if shorter else {})
+    if shorter is None:
+        return out
+    return out | {"shorter_won": shorter.accuracy, "shorter_low": shorter.low, "shorter_count": shorter.count}
+
+
+def pooled(found: Sequence[dict[str, Any]]) -> str:
+    """The share over the pairs of all folds, with an interval over pairs."""
+    count = sum(row.get("shorter_count", 0) for row in found)
+    right = sum(row["shorter_won"] * row["shorter_count"] for row in found if row.get("shorter_count"))
+    low, high = wilson(right, count)
+    return (
+        f"folds: {len(found)} of {FOLDS}; right in {100 * right / max(1, count):.1f}% [{100 * low:.1f}, "
+        f"{100 * high:.1f}] of the {count} pairs where the shorter reply won"
+    )
 
 
 def _paired(model: RewardModel, test: Sequence[LabelledAnswer]) -> dict[str, float]:
@@ -272,6 +296,8 @@ def main() -> None:
                 return
             if str(seed) not in bench.done.get(part, {}):
                 bench.note(part, seed, getattr(bench, part)(seed))
+        if part == "folds":
+            print(pooled(list(bench.done["folds"].values())))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -45,4 +46,23 @@ def test_every_part_runs_on_small_shapes(
     assert {"over_random", "auc_blank_balanced", "oracle"} <= set(found["verifier"]["0"])
     capsys.readouterr()
     script.main()
-    assert capsys.readouterr().out == ""
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 1 and said[0].startswith("folds: 1 of 5; right in "), said
+
+
+def test_every_pair_is_held_out_by_one_fold(load_script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    script = load_script("benchmarks/judges.py")
+    args = argparse.Namespace(data=data(tmp_path), tiny=False, minutes=1.0, out=tmp_path / "none", base="", policy="")
+    args.verifier = None
+    bench = script.Bench(args)
+    splits = [bench.hh(fold, fold) for fold in range(script.FOLDS)]
+    held = [pair.id for _, test in splits for pair in test]
+    assert len(held) == len(set(held)) == len({pair.id for split in splits[0] for pair in split})
+    for train, test in splits:
+        assert train and not {pair.id for pair in train} & {pair.id for pair in test}
+
+
+def test_folds_are_pooled_over_pairs(load_script: Callable[[str], ModuleType]) -> None:
+    rows = [{"shorter_won": 0.5, "shorter_count": 100}, {"shorter_won": 0.7, "shorter_count": 300}]
+    said = load_script("benchmarks/judges.py").pooled(rows)
+    assert said == "folds: 2 of 5; right in 65.0% [60.2, 69.5] of the 400 pairs where the shorter reply won"
