@@ -25,8 +25,6 @@ from helpers import random_adapter
 from interplay.engines.local.cuda import CudaRunner
 from interplay.models import kernels
 from interplay.models.fused import Fused
-from interplay.models.kernels import attention
-from interplay.models.kernels.launch import stages
 from interplay.training import packed
 from interplay.training.logprobs import LogProbs
 
@@ -96,30 +94,6 @@ def learner() -> None:
             (logp.sum() + (entropy * spread.sum() if entropy else 0.0)).backward()
 
 
-def reads_ahead() -> None:
-    """While a block of keys and values is computed, the next one is on its way: the kernel waits until all but its two
-    copies have arrived. Addresses are declared as divisible by 16, as Triton finds them at a real launch."""
-    kernel = attention._decode
-    pointers = {"q": "*bf16", "keys": "*bf16", "values": "*bf16", "table": "*i32", "lengths": "*i32", "out": "*bf16"}
-    types = {
-        **pointers, "table_stride": "i32", "window": "i32", "scale": "fp32",
-        "part_out": "*fp32", "part_max": "*fp32", "part_sum": "*fp32",
-    }  # fmt: skip
-    fixed = {
-        "H": 14, "G": 2, "GROUP": 7, "ROWS": 16, "D": 64, "WIDTH": 64, "BLOCK": 64, "PAGE": 16, "SPLITS": 1,
-        "PRECISION": "tf32",
-    }  # fmt: skip
-    names = kernel.arg_names
-    source = ASTSource(
-        kernel,
-        {name: types.get(name, "constexpr") for name in names},
-        {(names.index(name),): value for name, value in fixed.items()},
-        {(names.index(name),): [["tt.divisibility", 16]] for name in (*pointers, "table_stride")},
-    )
-    made = triton.compile(source, target=TARGET, options={"num_warps": 2, "num_stages": stages(torch.zeros(1), 0)})
-    assert re.findall(r"wait_group\s+(\d+)", made.asm["ptx"]) == ["2", "0"], "keys and values are not read ahead"
-
-
 def written() -> set[str]:
     """The names of all kernels that the package launches."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
@@ -132,7 +106,6 @@ def main() -> None:
     for family in ("qwen2", "qwen3"):
         engine(family)
     learner()
-    reads_ahead()
     assert written() == set(done), written() ^ set(done)
     print(sum(map(len, done.values())), "compiled")
 

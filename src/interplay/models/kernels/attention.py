@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from interplay.models.kernels.launch import PAGE, power, precision, stages
+from interplay.models.kernels.launch import PAGE, power, precision
 
 PREFILL_ROWS = 64  # query tokens per program
 
@@ -36,15 +36,11 @@ def _decode(
     peak = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, WIDTH], tl.float32)
-    # The pages of a block are read while the block before it is computed. If they were read just before its keys, these
-    # would have to wait for them, and only one block of keys and values would be on its way at a time.
-    t = low + tl.arange(0, BLOCK)
-    page = tl.load(table + b * table_stride + t // PAGE, mask=t < high, other=0)
     for start in range(low, high, BLOCK):
         t = start + tl.arange(0, BLOCK)
         there = t < high
-        row = ((page.to(tl.int64) * PAGE + t % PAGE) * G + g) * D
-        page = tl.load(table + b * table_stride + (t + BLOCK) // PAGE, mask=t + BLOCK < high, other=0)
+        page = tl.load(table + b * table_stride + t // PAGE, mask=there, other=0).to(tl.int64)
+        row = ((page * PAGE + t % PAGE) * G + g) * D
         fits = there[:, None] & (d < D)[None, :]
         key = tl.load(keys + row[:, None] + d[None, :], mask=fits, other=0.0)
         score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * (scale * 1.4426950408889634)
@@ -105,8 +101,7 @@ def decode_attention(
     _decode[(B, G, splits)](
         q_BHD, keys, values, table_BP, table_BP.stride(0), lengths_B, out, part_out, part_max, part_sum, scale, window,
         H=H, G=G, GROUP=H // G, ROWS=max(16, power(H // G)), D=D, WIDTH=width, BLOCK=block, PAGE=PAGE, SPLITS=splits,
-        PRECISION=precision(q_BHD), num_warps=2 if many and width <= 128 else 4,
-        num_stages=stages(keys, 2 * block * width * keys.itemsize),
+        PRECISION=precision(q_BHD), num_warps=2 if many and width <= 128 else 4, num_stages=3,
     )  # fmt: skip
     if splits > 1:
         _merge[(B * H,)](part_out, part_max, part_sum, out, D=D, WIDTH=width, SPLITS=splits, num_warps=4)
