@@ -55,7 +55,11 @@ JOBS = (  # the most important first
     Job("decode", 1.5, "engine.py --shapes 0.5B --no-transformers --json {out}/decode.json"),
     Job("profile", 1, "engine.py --shapes 0.5B --profile --json {out}/profile.json"),
     Job("teams", 2, "teams.py --model {model} --data {data}/gsm8k --json {out}/teams.json"),
-    Job("speculate", 2.5, "speculate.py --model {model} --seconds {seconds} --json {out}/speculate.json"),
+    Job(
+        "speculate",
+        2.5,
+        "speculate.py --model {model} --questions {gsm8k}/test.jsonl --seconds {seconds} --json {out}/speculate.json",
+    ),
     Job("cold", 2, "end_to_end.py --model {model} --cold --trl-steps 0 --json {out}/cold.json"),
     Job("larger", 3, "engine.py --shapes 1.5B,7B --no-transformers --json {out}/larger.json"),
     Job("learner", 2.5, "learner.py --micro 16384,32768 --seconds {seconds} --json {out}/learner.json"),

@@ -3,8 +3,8 @@
     bradley_terry  a reward model on HH pairs: accuracy on held-out pairs, beside "the longer one wins", and seconds
     spoken         a judge that answers in words, before and after imitation of the pairs in both orders: accuracy,
                    consistency after a swap, pairs where the shorter reply won, agreement with people on MT-bench
-    folds          the same judge with another fifth of the HH pairs held out by each seed, so that each pair is judged by
-                   a judge that did not learn it: the share of all pairs where the shorter reply won (use --seeds 5)
+    folds          the same judge with another fifth of the HH pairs held out by each seed, so that each pair is judged
+                   by a judge that did not learn it: the share of all pairs where the shorter reply won (--seeds 5)
     server         replies of 256 tokens that a reward server scores in a second, over HTTP
     verifier       eight solutions of each GSM8K train question by one policy; a verifier on balanced rows; the best of
                    eight beside random, majority, longest and oracle on held-out questions; AUC with solutions blanked

@@ -11,9 +11,9 @@ A cell is one arm of a study in recipes/results/experiment, trained with one see
 counts every token that trained policies sample: rejected candidates and playouts too. Each cell is tested on held-out
 tasks before and after training, in a run folder of its own (OUT/STUDY/ARM/seed-N). Cells that are finished are not run
 again. A cell that the time limit stopped goes on from its checkpoint, as long as its folder exists. --pack writes the
-finished cells and what they measured, without weights, to a file; --unpack reads it on another machine. The rows are
-made by `interplay prepare gsm8k --drop-overlap` and `interplay prepare mbpp --drop-overlap`. Later calls must have the
-same --model, --data and --changes, because they are part of a study.
+finished cells and what they measured, without weights, to a file, whenever a cell is finished; --unpack reads it on
+another machine. The rows are made by `interplay prepare gsm8k --drop-overlap` and `interplay prepare mbpp
+--drop-overlap`. Later calls must have the same --model, --data and --changes, because they are part of a study.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 STUDIES = Path(__file__).parents[1] / "recipes" / "results" / "experiment"
 KEPT = ("test.json", "start.json", "metrics.jsonl", "run.json", "recipe.toml")
+FINISHED = "*/*/seed-*/test.json"  # a finished cell has this file
 STEPS = (1, 10, 20, 40, 60)  # those that --metrics prints
 GAME = ("self-play", "fixed", "league")
 PUZZLE = ("single", "shared", "separate")
@@ -188,16 +189,22 @@ def plan(args: argparse.Namespace) -> None:
 def run(args: argparse.Namespace) -> None:
     from interplay.publishing.agenda import ExperimentPace, StudyCall, run_calls
 
-    began = time.monotonic()
-    tell = lambda line: print(f"{time.monotonic() - began:.0f} s: {line}", flush=True)  # noqa: E731
+    began, kept = time.monotonic(), 0
+
+    def tell(line: str) -> None:
+        nonlocal kept
+        print(f"{time.monotonic() - began:.0f} s: {line}", flush=True)
+        finished = len(list(args.out.glob(FINISHED)))
+        if args.pack is not None and finished > kept:  # now, because the machine may be gone at the end
+            pack(args.out, args.pack)
+            kept = finished
+
     calls = [StudyCall(path, tuple(changes), args.seeds, args.out / path.stem) for path, changes in studies_of(args)]
     run_calls(calls, ExperimentPace(args.jobs, args.seconds, wanted(args.cells), go_on=True), tell)
     left = [c for c in cells_of(args) if c.tested is None]
     print(f"{len(left)} cells left")
     if args.pack is not None:
-        with tarfile.open(args.pack, "w:gz") as tar:
-            for path in packed(args.out):
-                tar.add(path, str(path.relative_to(args.out)))
+        pack(args.out, args.pack)
         print(f"{args.pack}: {args.pack.stat().st_size / 2**20:.1f} MiB")
 
 
@@ -205,7 +212,7 @@ def metrics(args: argparse.Namespace) -> None:
     """Print each metric of each finished run: its means over the first and the last five steps, and single steps."""
     print("| run | metric | first five | last five | " + " | ".join(f"step {n}" for n in STEPS) + " | last |")
     print("|---|---|" + "---:|" * (3 + len(STEPS)))
-    for test in sorted(args.out.glob("*/*/seed-*/test.json")):
+    for test in sorted(args.out.glob(FINISHED)):
         rows = [json.loads(line) for line in (test.parent / "metrics.jsonl").read_text().splitlines()]
         for name in args.metrics:
             known = {int(row["step"]): row[name] for row in rows if name in row}
@@ -216,10 +223,19 @@ def metrics(args: argparse.Namespace) -> None:
                 print(f"| {test.parent.relative_to(args.out)} | {name} | " + " | ".join(cells) + " |")
 
 
+def pack(out: Path, file: Path) -> None:
+    """Replace `file` by one with all finished cells. Whatever ends the program meanwhile, a whole file is there."""
+    made = file.with_name(f"{file.name}.partial")
+    with tarfile.open(made, "w:gz") as tar:
+        for path in packed(out):
+            tar.add(path, str(path.relative_to(out)))
+    made.replace(file)
+
+
 def packed(out: Path) -> Iterator[Path]:
     """What the page and the next call need of the studies and their finished cells."""
     yield from sorted(out.glob("*/study.json"))
-    for test in sorted(out.glob("*/*/seed-*/test.json")):
+    for test in sorted(out.glob(FINISHED)):
         yield from (test.parent / name for name in KEPT if (test.parent / name).is_file())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -76,10 +77,21 @@ def test_a_stopped_cell_goes_on_from_its_checkpoint_and_ends_like_one_that_was_n
     assert stopped["counts"]["learner_tokens"] == whole["counts"]["learner_tokens"] > 0
 
 
-def test_the_page_is_written_from_packed_cells_alone(call: Call, tmp_path: Path) -> None:
+def test_the_page_is_written_from_packed_cells_alone(
+    script: ModuleType, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cells = ("--tiny", "--seeds", "1", "--cells", "gsm8k/single", "gsm8k/pair-l2")
     packed, page = str(tmp_path / "all.tar.gz"), tmp_path / "results.md"
+    counts, pack = [], script.pack
+
+    def counted(out: Path, file: Path) -> None:
+        pack(out, file)
+        with tarfile.open(file) as tar:
+            counts.append(sum(name.endswith("test.json") for name in tar.getnames()))
+
+    monkeypatch.setattr(script, "pack", counted)
     said = call(tmp_path / "here", *cells, "--pack", packed)
+    assert counts == [1, 2, 2]  # after each cell, and at the end
     assert "gsm8k single seed 0: success questions" in said and "0 cells left" in said
     run = tmp_path / "here" / "gsm8k" / "pair-l2" / "seed-0"
     means = json.loads((run / "test.json").read_text())["tests"]["questions"]["mean"]
