@@ -4,7 +4,8 @@
     spoken         a judge that answers in words, before and after imitation of the pairs in both orders: accuracy,
                    consistency after a swap, pairs where the shorter reply won, agreement with people on MT-bench
     folds          the same judge with another fifth of the HH pairs held out by each seed, so that each pair is judged
-                   by a judge that did not learn it: the share of all pairs where the shorter reply won (--seeds 5)
+                   by a judge that did not learn it: the share of all pairs where the shorter reply won (--seeds 5);
+                   with --balance length, the longer reply wins as often as the shorter one in what it learns from
     server         replies of 256 tokens that a reward server scores in a second, over HTTP
     verifier       eight solutions of each GSM8K train question by one policy; a verifier on balanced rows; the best of
                    eight beside random, majority, longest and oracle on held-out questions; AUC with solutions blanked
@@ -46,7 +47,7 @@ from interplay.rewards.preference import Pair, held_out, in_random_order
 from interplay.serving.reward import RewardServer
 from interplay.training.local import LocalLearner
 from interplay.training.preference import Fitting, RewardModel, new_reward_model
-from interplay.training.rater import fit_answers, fit_pairs, spoken_verdicts, tested, verified
+from interplay.training.rater import evened, fit_answers, fit_pairs, spoken_verdicts, tested, verified
 from interplay.training.tries import Example
 from interplay.types import Message, Sample, seed_of
 
@@ -84,6 +85,7 @@ class Bench:
             test = pairs[fold::FOLDS]
             train = [pair for n, pair in enumerate(pairs) if n % FOLDS != fold]
         few = 24 if self.args.tiny else len(pairs)
+        train = evened(train, seed) if self.args.balance == "length" else train
         return in_random_order(train[:few], seed), in_random_order(test[:few], seed)
 
     # -- parts ----------------------------------------------------------------------------------------------------
@@ -229,12 +231,10 @@ def _judged(verdicts: Callable[[Sequence[Pair]], Any], test: Sequence[Pair]) -> 
     consistent = fmean(a.decision == -b.decision for a, b in zip(there, back, strict=True))
     both = in_both_orders(verdicts, test)
     found = agreement(test, both)
-    short = [i for i, p in enumerate(test) if (len(p.first) < len(p.second)) == ((p.label or 0.0) > 0.5)]
-    shorter = agreement([test[i] for i in short], [both[i] for i in short]) if short else None
     out = {"accuracy": found.accuracy, "low": found.low, "longer": found.longer, "consistent": consistent}
-    if shorter is None:
+    if not found.shorter_count:
         return out
-    return out | {"shorter_won": shorter.accuracy, "shorter_low": shorter.low, "shorter_count": shorter.count}
+    return out | {"shorter_won": found.shorter, "shorter_count": found.shorter_count}
 
 
 def pooled(found: Sequence[dict[str, Any]]) -> str:
@@ -281,6 +281,12 @@ def main() -> None:
     parser.add_argument("--sampling", type=float, default=150.0, help="seconds after which no more problems are solved")
     parser.add_argument("--lr", type=float, default=3e-5, help="learning rate")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument(
+        "--balance",
+        choices=("none", "length"),
+        default="none",
+        help="length: judges learn from as many HH pairs that the longer reply won as pairs that the shorter one won",
+    )
     parser.add_argument("--minutes", type=float, default=25.0, help="begin nothing new after this many minutes")
     parser.add_argument("--out", type=Path, default=Path("judges.json"), help="file of the results")
     parser.add_argument("--tiny", action="store_true", help="tiny models on a CPU: only checks that it runs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,35 @@ def test_a_reward_model_is_trained_reported_and_audited(pairs: Path, tmp_path: P
     assert code == int(any(f["fault"] for f in findings.values()))
     with pytest.raises(ConfigError, match="which is not empty"):
         call("train", str(pairs), "--to", str(model))
+
+
+def test_balanced_by_length_a_reward_model_does_not_learn_that_longer_is_better(tmp_path: Path) -> None:
+    """People prefer the longer reply in four of five pairs, and nothing else tells the replies apart."""
+    data, rows, rng = tmp_path / "pairs.jsonl", [], random.Random(0)
+    for i in range(400):
+        long, short = "word " * rng.randrange(8, 15), "word " * rng.randrange(1, 6)
+        chosen, rejected = (short, long) if rng.random() < 0.2 else (long, short)
+        rows.append({"question": f"Say {i}.", "chosen": chosen, "rejected": rejected})
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = {}
+    for balance in ("none", "length"):
+        to = tmp_path / balance
+        options = ["--base", "tiny-32x1", "--lr", "0.003", "--epochs", "3", "--device", "cpu", "--balance", balance]
+        code, said = call("train", str(data), "--to", str(to), *options)
+        assert code == 0 and "that the shorter one won" in said
+        found[balance] = json.loads((to / "report.json").read_text())
+    assert found["none"]["shorter"] < 0.1 and found["none"]["trained"] > 300
+    assert found["length"]["shorter"] > 0.25 and found["length"]["trained"] < 150
+    with pytest.raises(ConfigError, match="--balance is 'question'; expected for --kind reward_model: none, length"):
+        call("train", str(data), "--to", str(tmp_path / "new"), "--balance", "question")
+
+
+def test_comparisons_that_the_longer_reply_always_won_cannot_be_balanced(tmp_path: Path) -> None:
+    data = tmp_path / "pairs.jsonl"
+    row = {"chosen": "yes yes", "rejected": "no"}
+    data.write_text("".join(json.dumps({"question": f"Say {i}.", **row}) + "\n" for i in range(40)))
+    with pytest.raises(DataError, match="balance 'length' leaves none"):
+        call("train", str(data), "--to", str(tmp_path / "new"), "--base", "tiny-32x1", "--balance", "length")
 
 
 def test_a_verifier_is_trained_from_labelled_answers(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from interplay.rewards.preference import (
     balanced,
     both_orders,
     coverage,
+    even_lengths,
     flip_rate,
     held_out,
     in_random_order,
@@ -79,6 +80,29 @@ def test_balancing_within_questions_keeps_as_many_right_as_wrong_and_drops_the_o
     assert sum(r for _, r in over_all) == 3 == len(over_all) / 2
 
 
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.sampled_from([0.0, 0.5, 1.0])), max_size=60))
+def test_balanced_by_length_the_longer_reply_wins_as_often_as_the_shorter_one(
+    drawn: list[tuple[int, int, float]],
+) -> None:
+    rows = [("x" * a, "y" * b, label, n) for n, (a, b, label) in enumerate(drawn)]
+    kept = even_lengths(rows, lambda row: row[:3])
+    decided = [row for row in kept if row[2] != 0.5 and len(row[0]) != len(row[1])]
+    assert sum((len(a) > len(b)) == (label > 0.5) for a, b, label, _ in decided) * 2 == len(decided)
+    undecided = [row for row in rows if row[2] == 0.5 or len(row[0]) == len(row[1])]
+    assert [row for row in kept if row in undecided] == undecided  # neither is evidence about lengths
+    assert kept == even_lengths(rows, lambda row: row[:3]) == sorted(kept, key=lambda row: row[3])
+
+
+def test_balancing_by_length_balances_small_and_large_differences_apart() -> None:
+    """Otherwise pairs with a large difference, which the longer reply wins, would be evened out by others."""
+    rng = random.Random(0)
+    gaps = [rng.randrange(1, 101) for _ in range(2000)]
+    rows = [("x" * gap, "", float(rng.random() < (0.9 if gap > 50 else 0.4)), n) for n, gap in enumerate(gaps)]
+    kept = even_lengths(rows, lambda row: row[:3])
+    large = [label for first, _, label, _ in kept if len(first) > 60]
+    assert len(large) > 100 and sum(large) * 2 == pytest.approx(len(large), abs=4)
+
+
 def test_pairs_in_random_order_have_no_better_place() -> None:
     pairs = in_random_order([pair(n, 1.0) for n in range(400)], seed=0)
     assert 160 < sum(p.label == 1.0 for p in pairs) < 240  # five standard deviations
@@ -136,6 +160,7 @@ def test_agreement_counts_strict_labels_and_prints_the_longer_reply_beside() -> 
     found = agreement(pairs, [Verdict(0.9), Verdict(0.2), Verdict(0.5), Verdict(None)])
     assert found.accuracy == 1.0 and found.count == 2 and found.coverage == 0.75
     assert found.longer == pytest.approx(0.5)  # right, wrong, and a pair of equal lengths for a half
+    assert (found.shorter, found.shorter_count) == (1.0, 1)  # the second pair
     assert not found.passes(0.5)  # two pairs prove nothing
     with pytest.raises(DataError, match="no label"):
         agreement([pair(0)], [Verdict(1.0)])

@@ -280,6 +280,28 @@ def test_a_reward_model_learns_in_the_run_and_a_resumed_run_is_bit_identical(tmp
     assert states[0]["judges"] == states[1]["judges"]
 
 
+def test_balanced_by_length_a_reward_model_of_a_run_learns_from_fewer_comparisons(tmp_path: Path) -> None:
+    """The simulated rater prefers the longer reply; what is left of its comparisons no longer does."""
+    fitted: dict[str, list[Any]] = {}
+    for balance in ("none", "length"):
+        with pytest.MonkeyPatch.context() as patch:
+            kept = fitted.setdefault(balance, [])
+            fit = RewardModel.fit
+
+            def noted(model: RewardModel, rows: Any, how: Any, kept: list[Any] = kept, fit: Any = fit) -> float:
+                kept[:] = rows
+                return float(fit(model, rows, how))
+
+            patch.setattr(RewardModel, "fit", noted)
+            learns = {**LEARNS, "train": {**LEARNS["train"], "balance": balance, "bias": {"length": 100.0}}}
+            train(tmp_path / balance, judged(learns, sampling={"max_tokens": 6}))
+    longer = {k: [len(r.better[1]) > len(r.worse[1]) for r in rows if r.worse] for k, rows in fitted.items()}
+    assert sum(longer["none"]) > 0.7 * len(longer["none"])
+    assert 0 < len(fitted["length"]) < len(fitted["none"])
+    differ = [r for r in fitted["length"] if r.worse and len(r.better[1]) != len(r.worse[1])]
+    assert sum(len(r.better[1]) > len(r.worse[1]) for r in differ) * 2 == len(differ)
+
+
 def test_a_judge_that_falls_below_its_limit_goes_back_to_the_version_that_passed(tmp_path: Path) -> None:
     trainer = make(tmp_path, judged({**LEARNS, "train": {**LEARNS["train"], "least": 0.5}}))
     pupil = trainer.judges.pupils["taste"]
@@ -420,6 +442,10 @@ def test_a_fitted_temperature_makes_probabilities_true_and_is_saved_with_the_mod
         ({"kind": "rubric", "who": "gold:proxy", "rubric": ["x"]}, "a gold program gives only one number"),
         ({"kind": "pointwise", "who": "gold:proxy", "roles": ["riter"]}, "Did you mean 'writer'"),
         ({"kind": "pointwise", "who": "http://127.0.0.1:9"}, "expected kind 'reward_model' or 'verifier'"),
+        (
+            {"kind": "verifier", "who": "base:tiny", "train": {"labels": "gold:proxy", "balance": "length"}},
+            "a verifier's train.balance is 'length'",
+        ),
     ],
 )
 def test_a_judge_that_makes_no_sense_is_refused_with_the_remedy(judge: dict[str, Any], message: str) -> None:

@@ -4,8 +4,9 @@ one from a run, audit a judge, and serve a reward model."""
 from __future__ import annotations
 
 import json
+import math
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,10 +14,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from interplay.cli.effect import refuse_unused, written_as
+from interplay.cli.effect import written_as
 from interplay.errors import ConfigError, counted, did_you_mean
 
 if TYPE_CHECKING:
+    from interplay.rewards.agreement import Agreement
     from interplay.training.preference import Fitting, RewardModel
     from interplay.training.rater import Split
 
@@ -61,7 +63,13 @@ def train(
     batch: Annotated[int, typer.Option(help="Rows of one optimiser step.", min=1)] = 32,
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 2e-5,
     rank: Annotated[int, typer.Option(help="Train a LoRA adapter of this rank; 0 trains all weights.", min=0)] = 0,
-    balance: Annotated[str, typer.Option(help="verifier: question, class or none.")] = "question",
+    balance: Annotated[
+        str | None,
+        typer.Option(
+            help="verifier: question (the default), class or none; reward_model: none (the default) or length, which "
+            "keeps it from learning that longer replies are better."
+        ),
+    ] = None,
     holdout: Annotated[float, typer.Option(help="Share of the questions that is used for testing only.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
     device: Device = "auto",
@@ -70,27 +78,24 @@ def train(
 
     interplay judge train pairs.jsonl --base smollm2 --to judges/taste
     """
-    if kind not in ("reward_model", "verifier"):
-        raise ConfigError(f"--kind is '{kind}'; expected reward_model or verifier.")
-    if balance not in ("question", "class", "none"):
-        raise ConfigError(f"--balance is '{balance}'; expected question, class or none.")
-    if kind != "verifier":
-        refuse_unused(context, "balance", "on a reward model", "add --kind verifier")
+    how = _balance(kind, balance)
     _refuse_full(to)
     from interplay.cli.quiet import quiet_libraries
     from interplay.config import AdapterSection, TrainSection
     from interplay.training.preference import Fitting, new_reward_model
-    from interplay.training.rater import calibrate, split
+    from interplay.training.rater import calibrate, evened, split
 
     quiet_libraries()
     rows = split(data, kind, holdout, seed)
+    if how == "length":
+        rows = replace(rows, train=evened(rows.train, seed))
     chosen: Literal["reward_model", "verifier"] = "verifier" if kind == "verifier" else "reward_model"
     adapter = AdapterSection(rank=rank) if rank else None
     model = new_reward_model(chosen, base, TrainSection(), _where(device), seed, adapter)
-    line, found = _fitted(model, rows, Fitting(epochs, batch, lr, seed), balance)
+    line, found = _fitted(model, rows, Fitting(epochs, batch, lr, seed), how)
     fitted = calibrate(model, rows.test, seed)
     model.save(to)
-    about = {"data": data.name, "trained": len(rows.train), "seed": seed, "base": base, **asdict(found)}
+    about = {"data": data.name, "trained": len(rows.train), "seed": seed, "base": base, **_written(found)}
     if fitted is not None:
         about["calibrated"] = asdict(fitted)
         line += (
@@ -99,6 +104,28 @@ def train(
         )
     (to / "report.json").write_text(json.dumps(about, indent=1) + "\n")
     console.print(f"{line}\n{to}", highlight=False, soft_wrap=True)
+
+
+def _balance(kind: str, balance: str | None) -> str:
+    """Check both options. Returns how to balance; without --balance, the default of the kind."""
+    if kind not in ("reward_model", "verifier"):
+        raise ConfigError(f"--kind is '{kind}'; expected reward_model or verifier.")
+    known = ("question", "class", "none") if kind == "verifier" else ("none", "length")
+    if balance not in (None, *known):
+        raise ConfigError(f"--balance is '{balance}'; expected for --kind {kind}: {', '.join(known)}.")
+    return balance or known[0]
+
+
+def _shorter(found: Agreement) -> str:
+    """How a judge does where it cannot be right by preferring the longer reply."""
+    if not found.shorter_count:
+        return ""
+    return f", and about {found.shorter:.1%} of the {found.shorter_count} that the shorter one won"
+
+
+def _written(found: Any) -> dict[str, Any]:
+    """A measurement for a JSON file. What could not be measured is null."""
+    return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(found).items()}
 
 
 def _fitted(model: RewardModel, rows: Split, how: Fitting, balance: Any) -> tuple[str, Any]:
@@ -117,7 +144,7 @@ def _fitted(model: RewardModel, rows: Split, how: Fitting, balance: Any) -> tupl
     found = tested(model, rows.test)
     return (
         f"right about {found.accuracy:.1%} [{found.low:.1%}, {found.high:.1%}] of {found.count} held-out pairs "
-        f"(the longer one wins: {found.longer:.1%}); calibration error {found.calibration:.3f}"
+        f"(the longer one wins: {found.longer:.1%}){_shorter(found)}; calibration error {found.calibration:.3f}"
     ), found
 
 
@@ -196,12 +223,14 @@ def audit(
     console.print(table)
     console.print(
         f"agrees with {found.accuracy:.1%} [{found.low:.1%}, {found.high:.1%}] of {found.count} labels (the longer one "
-        f"wins: {found.longer:.1%}), kappa {found.kappa:.2f}, coverage {found.coverage:.1%}",
+        f"wins: {found.longer:.1%}){_shorter(found)}, kappa {found.kappa:.2f}, coverage {found.coverage:.1%}",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps({"agreement": asdict(found), "findings": [asdict(f) for f in findings]}, indent=1))
+        out.write_text(
+            json.dumps({"agreement": _written(found), "findings": [_written(f) for f in findings]}, indent=1)
+        )
     raise typer.Exit(1 if any(f.fault for f in findings) else 0)
 
 

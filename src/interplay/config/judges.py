@@ -41,10 +41,11 @@ class JudgeTrainSection(Section):
     epochs: int = Field(2, ge=1, description="epochs over the comparisons in each training of the judge")
     batch: int = Field(64, ge=1, description="comparisons in one optimiser step")
     lr: float = Field(1e-3, gt=0, description="learning rate of the judge")
-    balance: Literal["none", "class", "question"] = Field(
+    balance: Literal["none", "class", "question", "length"] = Field(
         "question",
         description="verifier: keep as many right as wrong answers, over all tasks (class) or within each task "
-        "(question)",
+        "(question); reward_model: length keeps as many comparisons that the longer reply won as comparisons that the "
+        "shorter reply won, and the other values keep all",
     )
     holdout: float = Field(0.2, gt=0, lt=1, description="share of the tasks that are used only for testing")
     least: float = Field(
@@ -195,6 +196,15 @@ class JudgeSection(Section):
         for name in [t.labels for t in [self.train] if t] + [a.gold for a in [self.audit] if a and a.gold]:
             if not name.startswith(GOLD):
                 raise ConfigError(f"a judge's labels or gold is '{name}'; expected gold:NAME.")
+        return self
+
+    @model_validator(mode="after")
+    def _balances_what_it_sees(self) -> JudgeSection:
+        if self.train is not None and self.kind == "verifier" and self.train.balance == "length":
+            raise ConfigError(
+                "a verifier's train.balance is 'length', but a verifier sees one answer at a time; expected question, "
+                "class or none."
+            )
         return self
 
     @model_validator(mode="after")

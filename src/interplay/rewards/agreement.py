@@ -36,7 +36,8 @@ def wilson(hits: float, total: float) -> tuple[float, float]:
 @dataclass(frozen=True)
 class Agreement:
     """`accuracy` is over pairs with a strict label and a verdict; a verdict of exactly ½ counts half. `kappa` is
-    Cohen's, with ties as a separate class. `longer` is the accuracy of choosing the longer reply."""
+    Cohen's, with ties as a separate class. `longer` is the accuracy of choosing the longer reply, and `shorter` the
+    judge's own accuracy on the `shorter_count` pairs in which the shorter reply is better."""
 
     accuracy: float
     low: float
@@ -46,6 +47,8 @@ class Agreement:
     calibration: float
     longer: float
     count: int
+    shorter: float = math.nan
+    shorter_count: int = 0
 
     def passes(self, least: float) -> bool:
         """Whether the whole interval of the accuracy is above `least`."""
@@ -64,6 +67,11 @@ def agreement(pairs: Sequence[Pair], verdicts: Sequence[Verdict]) -> Agreement:
     hits = sum(_credit(y, p) for y, p in strict)
     low, high = wilson(hits, len(strict))
     longer = [(y, longer_wins(pair)) for y, pair in zip(labels, pairs, strict=True) if y != 0.5]
+    short = [
+        _credit(y, v.p)
+        for y, pair, v in zip(labels, pairs, verdicts, strict=True)
+        if v.p is not None and y != 0.5 and longer_wins(pair) == 1.0 - y
+    ]
     return Agreement(
         hits / len(strict) if strict else math.nan,
         low,
@@ -73,6 +81,8 @@ def agreement(pairs: Sequence[Pair], verdicts: Sequence[Verdict]) -> Agreement:
         expected_error([p for _, p in strict], [y for y, _ in strict]),
         sum(_credit(y, p) for y, p in longer) / len(longer) if longer else math.nan,
         len(strict),
+        sum(short) / len(short) if short else math.nan,
+        len(short),
     )
 
 

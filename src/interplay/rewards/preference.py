@@ -17,7 +17,9 @@ from typing import Literal, TypeVar
 from interplay.types import Message, seed_of
 
 Ties = Literal["half", "abstain"]
-Balance = Literal["none", "class", "question"]
+Balance = Literal["none", "class", "question"]  # of answers
+PairBalance = Literal["none", "length"]  # of comparisons
+BINS = 10  # differences of lengths that `even_lengths` balances apart
 T = TypeVar("T")
 
 
@@ -143,6 +145,27 @@ def balanced(
         each = min(len(bad), len(good))
         kept += rng.sample(bad, each) + rng.sample(good, each)
     return [rows[i] for i in sorted(kept)]
+
+
+def even_lengths(rows: Sequence[T], pair: Callable[[T], tuple[str, str, float]], seed: int = 0) -> list[T]:
+    """Leave comparisons out until the longer reply wins as often as the shorter one, for small differences of their
+    lengths as well as for large ones. Otherwise a judge learns that longer is better, because people prefer the longer
+    reply more often than not. `pair` gives the two replies of a row and its label. Rows whose replies are equally long,
+    and ties, stay.
+
+    >>> rows = [("long reply", "short", 1.0), ("short", "long reply", 0.0), ("short", "long reply", 1.0)]
+    >>> len(even_lengths(rows, lambda row: row))
+    2
+    """
+    gaps = {}
+    for i, row in enumerate(rows):
+        first, second, label = pair(row)
+        if label != 0.5 and len(first) != len(second):
+            gaps[i] = (abs(len(first) - len(second)), (len(first) > len(second)) == (label > 0.5))
+    order = sorted(gaps, key=lambda i: gaps[i][0])
+    parts = {i: n * BINS // len(order) for n, i in enumerate(order)}
+    kept = set(balanced(order, lambda i: gaps[i][1], lambda i: parts[i], "question", seed))
+    return [row for i, row in enumerate(rows) if i not in gaps or i in kept]
 
 
 def held_out(group: str, share: float, seed: int) -> bool:

@@ -28,7 +28,7 @@ from interplay.rewards.audit import Fixed, Watch
 from interplay.rewards.function import FunctionScorer
 from interplay.rewards.gold import Rater, Scored
 from interplay.rewards.judge import Scoring
-from interplay.rewards.preference import Pair, Verdict, balanced, held_out
+from interplay.rewards.preference import Pair, Verdict, balanced, even_lengths, held_out
 from interplay.rewards.remote import RemoteScorer
 from interplay.rollout.subjects import Subject, pairs_of, subjects
 from interplay.seats import RunPlan
@@ -146,9 +146,16 @@ class Pupil:
         for s in sorted(every, key=lambda s: seed_of("ask", self.seed, s.name)):
             label, task = rater.label(s.name, _scored(s, component), right), s.episode.task
             rows.append(Labelled(s.question, s.reply, None, label, task.id, content_of(task)))
-        return balanced(rows, lambda r: r.label > 0.5, lambda r: r.content, self.settings.balance, self.seed)[
-            : self.settings.pairs
-        ]
+        how = self.settings.balance
+        assert how != "length"  # the recipe is refused
+        kept = balanced(rows, lambda r: r.label > 0.5, lambda r: r.content, how, self.seed)
+        return kept[: self.settings.pairs]
+
+    def _balanced(self) -> list[Labelled]:
+        """The comparisons to learn from; a verifier's answers were balanced when they were collected."""
+        if self.settings.balance != "length":
+            return self.seen
+        return even_lengths(self.seen, lambda one: (one.first, one.second or "", one.label), self.seed)
 
     def learn(self) -> dict[str, float]:
         """Train and test. If this version is not good enough, go back to one that was."""
@@ -161,12 +168,17 @@ class Pupil:
                 )  # fmt: skip
             self._told = True
             return out
-        rows = [one.better() for one in self.seen]
+        rows = [one.better() for one in self._balanced()]
         out[f"judge/{self.name}/loss"] = self.model.fit(rows, Fitting(s.epochs, s.batch, s.lr, self.seed))
         found = self.test()
         if found is None:
             return out
-        known = {"accuracy": found.accuracy, "longer": found.longer, "calibration": found.calibration}
+        known = {
+            "accuracy": found.accuracy,
+            "longer": found.longer,
+            "shorter": found.shorter,
+            "calibration": found.calibration,
+        }
         out |= {f"judge/{self.name}/{key}": value for key, value in known.items() if not math.isnan(value)}
         if found.accuracy >= s.least:
             if found.passes(s.least):

@@ -19,7 +19,15 @@ from interplay.errors import DataError
 from interplay.rewards import judge
 from interplay.rewards.agreement import Agreement, agreement, auc, expected_error, temperature, wilson
 from interplay.rewards.comparisons import LabelledAnswer, read_answers, read_comparisons
-from interplay.rewards.preference import Balance, Pair, Verdict, balanced, held_out, in_random_order
+from interplay.rewards.preference import (
+    Balance,
+    Pair,
+    Verdict,
+    balanced,
+    even_lengths,
+    held_out,
+    in_random_order,
+)
 from interplay.training.preference import Better, Fitting, RewardModel
 
 
@@ -44,6 +52,17 @@ def split(path: Path, kind: str, holdout: float, seed: int) -> Split:
             "Give more rows, or another --holdout."
         )
     return out
+
+
+def evened(pairs: Sequence[Pair], seed: int) -> list[Pair]:
+    """The pairs without those by which a judge would learn to prefer the longer reply (or the shorter one)."""
+    kept = even_lengths(pairs, lambda p: (p.first, p.second, 0.5 if p.label is None else p.label), seed)
+    if len(pairs) and not kept:
+        raise DataError(
+            "all comparisons are won by the longer reply, or all by the shorter one, so balance 'length' leaves none; "
+            "expected some of both, or --balance none."
+        )
+    return kept
 
 
 def fit_pairs(model: RewardModel, pairs: Sequence[Pair], how: Fitting) -> float:

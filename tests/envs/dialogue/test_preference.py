@@ -13,6 +13,7 @@ from interplay.agents.bots import make_bot
 from interplay.envs.dialogue.preference import Preference
 from interplay.envs.env import outcome_of
 from interplay.envs.splits import SPLITS
+from interplay.errors import ConfigError
 
 
 def made(index: int, split: str = "train", **options: object) -> Preference:
@@ -54,6 +55,35 @@ def test_a_question_of_a_file_is_in_one_split_and_in_both_orders(tmp_path: Path)
             assert env.right == ("A" if env.pair.first.startswith("yes") else "B")
     assert all(len(splits) == 1 for splits in seen.values()) and orders == {True, False}
     assert {split for splits in seen.values() for split in splits} == set(SPLITS)
+
+
+def test_balanced_by_length_training_tasks_have_as_many_shorter_winners_and_tests_stay_as_they_are(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "pairs.jsonl"
+    rows = [
+        {"question": f"Say {i}.", "chosen": f"{i}".zfill(9 if i % 4 else 3), "rejected": f"{i}".zfill(6)}
+        for i in range(240)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def winners(split: str, **options: object) -> set[tuple[str, bool]]:
+        """The questions of the tasks, and whether the longer reply wins them."""
+        pairs = (made(index, split, data=str(path), **options).pair for index in range(1500))
+        return {(p.group, (len(p.first) > len(p.second)) == (p.label == 1.0)) for p in pairs}
+
+    longer = [won for _, won in winners("train", balance="length")]
+    assert sum(longer) * 2 == len(longer) > 60
+    assert sum(won for _, won in winners("train")) > 100
+    assert winners("test", balance="length") == winners("test")
+
+
+def test_comparisons_that_the_longer_reply_always_wins_cannot_be_balanced(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    row = {"chosen": "yes yes", "rejected": "no"}
+    path.write_text("".join(json.dumps({"question": f"Say {i}.", **row}) + "\n" for i in range(60)))
+    with pytest.raises(ConfigError, match=r"env\.balance is 'length', but the longer reply wins in all comparisons"):
+        made(0, data=str(path), balance="length")
 
 
 @pytest.mark.parametrize("name", ["filler", "story", "preference"])

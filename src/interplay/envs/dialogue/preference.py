@@ -10,8 +10,9 @@ Rewards       `agree` (agent): 1 if the judge chose the reply that people chose,
               earns 0 and costs `illegal` −0.1 (process). So does the answer "tie", which is not legal.
 Data          a file of comparisons in the format of `interplay judge train`, split by question: a tenth is for
               validation, a fifth for testing. Without a file, comparisons are generated: each shows two lines of
-              signs, and the line with more ones is better.
-Options       `data`, `length`.
+              signs, and the line with more ones is better. With `balance = "length"`, the longer reply wins as
+              often as the shorter one in the training tasks, so that the judge does not learn that longer is better.
+Options       `data`, `length`, `balance`.
 Version       1
 """
 
@@ -28,21 +29,33 @@ from interplay.envs.splits import SPLITS
 from interplay.errors import ConfigError
 from interplay.rewards import judge
 from interplay.rewards.comparisons import read_comparisons
-from interplay.rewards.preference import Pair
+from interplay.rewards.preference import Pair, PairBalance, even_lengths
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
 
 class Options(Section):
     data: str = Field("", description="a file of comparisons; empty: comparisons are generated")
     length: int = Field(6, ge=2, le=32, description="number of signs in a generated reply")
+    balance: PairBalance = Field(
+        "none",
+        description="length: for training, leave comparisons of the file out until the longer reply wins as often as "
+        "the shorter one",
+    )
 
 
 @lru_cache(maxsize=8)
-def _rows(path: str, split: str) -> tuple[Pair, ...]:
+def _rows(path: str, split: str, balance: PairBalance) -> tuple[Pair, ...]:
     """Return the comparisons of a split that are not ties. Each question is in one split only."""
     rows = tuple(p for p in read_comparisons(Path(path).expanduser()) if p.label != 0.5 and _split(p.group) == split)
     if not rows:
         raise ConfigError(f"env.data is '{path}', which has no comparisons for {split}; expected more questions.")
+    if balance == "length" and split == "train":
+        rows = tuple(even_lengths(rows, lambda p: (p.first, p.second, p.label or 0.0)))
+        if not rows:
+            raise ConfigError(
+                f"env.balance is 'length', but the longer reply wins in all comparisons of '{path}', or in none; "
+                "expected some of both, or balance = 'none'."
+            )
     return rows
 
 
@@ -66,7 +79,7 @@ class Preference(Env):
     def _drawn(self) -> Pair:
         data, length = self.task.data["data"], self.task.data["length"]
         if data:
-            return self.rng.choice(_rows(data, SPLITS[self.task.seed & 3]))
+            return self.rng.choice(_rows(data, SPLITS[self.task.seed & 3], self.task.data["balance"]))
         while True:
             first, second = ("".join(self.rng.choices("01", k=length)) for _ in range(2))
             if first.count("1") != second.count("1"):
