@@ -211,7 +211,8 @@ def _draw_table(pdf: Any, rows: Sequence[tuple[str, ...]], width: float, size: i
     pdf.set_font("Helvetica", "", size - 2.5)
     pdf.set_draw_color(190, 196, 206)
     columns = range(len(rows[0]))
-    sizes = tuple(min(44, max(len(_latin(row[i])) for row in rows) + 2) for i in columns)
+    wide = [max(pdf.get_string_width(_latin(row[i])) for row in rows) + 4 for i in columns]
+    sizes = tuple(min(0.4 * width, one) for one in wide)
     layout = {"borders_layout": "HORIZONTAL_LINES", "text_align": "LEFT", "col_widths": sizes}
     with pdf.table(width=width, line_height=size * 0.46, **layout) as table:
         for cells in rows:
