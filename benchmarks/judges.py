@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any
 
 import torch
@@ -179,6 +179,8 @@ class Bench:
             fit_answers(blank, [replace(a, text="") for a in train], how, "class" if self.args.tiny else balance)  # type: ignore[arg-type]
             scores = blank.scores([(a.question, "") for a in test])
             out[f"auc_{name}"] = auc(scores, [a.right for a in test])
+            # Between nearly equal scores, an AUC only shows in which order noise put the questions.
+            out[f"deviation_{name}"] = pstdev(scores)
         return out
 
     def _solutions(self) -> list[LabelledAnswer]:

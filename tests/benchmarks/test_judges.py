@@ -43,7 +43,7 @@ def test_every_part_runs_on_small_shapes(
     found = json.loads(out.read_text())
     assert set(found) == set(script.PARTS)
     assert found["bradley_terry"]["0"]["longer"] == 1.0 and found["server"]["0"]["replies_per_second"] > 0
-    assert {"over_random", "auc_blank_balanced", "oracle"} <= set(found["verifier"]["0"])
+    assert {"over_random", "auc_blank_balanced", "deviation_blank_balanced", "oracle"} <= set(found["verifier"]["0"])
     capsys.readouterr()
     script.main()
     said = capsys.readouterr().out.splitlines()
