@@ -100,6 +100,7 @@ def train(
 
     With --resume, a run folder that has no checkpoint yet starts from the beginning.
     """
+    from interplay.cli.progress import LastingConsole
     from interplay.cli.train import refuse_used, source_of, train_recipe
 
     if dry_run:
@@ -110,7 +111,7 @@ def train(
         show(str(source_of(recipe, run, resume)), overrides or [], memory, time, as_json)
         return
     refuse_unused(context, "memory time as_json", "without --dry-run", "add --dry-run")
-    if not train_recipe(console, recipe, overrides or [], run, resume):
+    if not train_recipe(LastingConsole(), recipe, overrides or [], run, resume):
         raise typer.Exit(STOPPED)
 
 
@@ -123,9 +124,10 @@ def demo(
 
     Every recipe of the package can be named like this, from any folder.
     """
+    from interplay.cli.progress import LastingConsole
     from interplay.cli.train import train_recipe
 
-    if not train_recipe(console, "recipes/tictactoe/demo.toml", overrides or [], run, False):
+    if not train_recipe(LastingConsole(), "recipes/tictactoe/demo.toml", overrides or [], run, False):
         raise typer.Exit(STOPPED)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +23,21 @@ from rich.progress import (
 )
 from rich.text import Text
 
+log = logging.getLogger(__name__)
+
 EVERY = 10.0  # least seconds between two lines of one stage
+
+
+class LastingConsole(Console):
+    """The console of a command that works for long. It goes on when its output is no longer read, as after
+    `| head -1`, because what it does is kept in a folder."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())  # what is still in the file's buffer goes there too
+        os.close(nowhere)
+        log.warning("the output of this command is no longer read; it goes on without printing.")
 
 
 class Reporter(Protocol):

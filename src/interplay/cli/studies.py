@@ -32,9 +32,10 @@ def experiment(
     interplay experiment recipes/rlhf/experiment/story.toml --jobs 16
     """
     from interplay.cli.experiment import experiment as run_experiment
+    from interplay.cli.progress import LastingConsole
     from interplay.publishing.agenda import ExperimentPace
 
-    run_experiment(console, studies, out, seeds, ExperimentPace(jobs, seconds))
+    run_experiment(LastingConsole(), studies, out, seeds, ExperimentPace(jobs, seconds))
 
 
 @app.command(rich_help_panel=PANEL)
