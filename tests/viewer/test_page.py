@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from written import PICTURE, add_step, calling, illegal, sound, write_run
 
+from interplay.errors import DataError
 from interplay.types import Message
 from interplay.viewer.export import PageAnswers, chosen, export
 from interplay.viewer.library import Library
@@ -83,3 +84,9 @@ def test_urls_are_written_as_the_page_writes_them(tmp_path: Path) -> None:
     found = PageAnswers(api=None)  # type: ignore[arg-type]
     found.put("run/a/episode", {"step": "3", "source": "train", "id": "t-1#0/2 (ä)~!*'"}, 1)
     assert list(found.found) == ["run/a/episode?id=t-1%230%2F2%20(%C3%A4)~!*'&step=3"]
+
+
+def test_a_folder_without_runs_is_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no run in"):
+        export(Library([tmp_path]), tmp_path / "page.html", episodes=5)
+    assert not (tmp_path / "page.html").exists()

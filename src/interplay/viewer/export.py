@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from interplay.errors import InterplayError
+from interplay.errors import DataError, InterplayError
 from interplay.viewer.api import Api, written
 from interplay.viewer.library import Library
 from interplay.viewer.page import standalone
@@ -27,7 +27,13 @@ def export(library: Library, path: Path, episodes: int) -> int:
     """Write the file. Returns how many episodes it has."""
     answers, count = PageAnswers(Api(library)), 0
     answers.add("runs")
-    for run in library.runs():
+    runs = library.runs()
+    if not runs:
+        raise DataError(
+            f"there is no run in {', '.join(map(repr, map(str, library.folders)))}, so there is nothing to export; "
+            "expected the folder of a run, or a folder that holds runs."
+        )
+    for run in runs:
         more: list[str] = []
         if run.recipe is not None:
             more += ["verdicts", "disagreements"] if run.recipe.judges else []
