@@ -11,9 +11,9 @@ output to FOLDER/NAME.log and its table, if it makes one, to FOLDER/NAME.json; F
 finished, how long they took, and for which commit.
 
 What jobs need: `model` and `small` are folders of Qwen2.5-Coder-0.5B-Instruct and SmolLM2-135M-Instruct, `data` has the
-rows that `interplay prepare gsm8k --drop-overlap` made (data/gsm8k), `gsm8k` is GSM8K as it is published, `old` is a
-checkout of an older commit to compare with, `vllm` is a folder that has vLLM, and `langgraph` is a Python that has
-LangGraph.
+rows that `interplay prepare gsm8k --drop-overlap` made (data/gsm8k), `gsm8k` is GSM8K as it is published, `preferences`
+has hh_rlhf/ and mt_bench/ as they are published, `old` is a checkout of an older commit to compare with, `vllm` is a
+folder that has vLLM, and `langgraph` is a Python that has LangGraph.
 """
 
 from __future__ import annotations
@@ -65,6 +65,12 @@ JOBS = (  # the most important first
     Job("learner", 2.5, "learner.py --micro 16384,32768 --seconds {seconds} --json {out}/learner.json"),
     Job("vllm", 6, "engine.py --no-transformers --vllm --vllm-path {vllm} --json {out}/vllm.json"),
     Job("langgraph", 5, "gateway.py team --base {small} --task code --python {langgraph}"),
+    Job(
+        "folds",
+        4,
+        "judges.py folds --balance length --base {small} --data {preferences} --seeds 5 --minutes 3 "
+        "--out {out}/folds.json",
+    ),
     Job("evolve", 6, "evolve_math.py --base {model} --from {gsm8k} --seconds {seconds} --out {out}/evolve.json"),
     Job(
         "results",
