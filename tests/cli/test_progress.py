@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
-import logging
-import os
 import re
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from interplay.cli import progress, session
-from interplay.cli.progress import Bar, LastingConsole, Lines, games_played, reporter
-from interplay.cli.session import Session
-from interplay.config import parse
-from interplay.rollout.resolve import resolve
-from interplay.training.interrupt import Interrupt
+from interplay.cli.progress import Bar, Lines, games_played, reporter
 
 
 def test_a_terminal_gets_a_bar_and_a_file_gets_lines() -> None:
@@ -87,29 +79,3 @@ def test_games_are_counted() -> None:
         for _ in range(3):
             one_more()
     assert out.getvalue().splitlines() == ["play: 3 in all", "play 1/3 games", "play 3/3 games"]
-
-
-def test_a_run_goes_on_when_its_output_is_no_longer_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """`interplay train RECIPE | head -1` ended the run at its second line, without a word and without a checkpoint."""
-    recipe = {
-        "name": "small",
-        "device": "cpu",
-        "seats": "player",
-        "env": {"name": "tictactoe", "size": 2, "line": 2},
-        "policies": {"player": {"base": "tiny-16x1"}},
-        "algorithm": {"name": "grpo", "group": 2},
-        "sampling": {"max_tokens": 2},
-        "rollout": {"tasks": 1},
-        "train": {"steps": 2},
-        "eval": {"games": 2, "after": True, "opponents": ["bot:random"]},
-        "records": {"tensorboard": "off"},
-    }
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w") as output, caplog.at_level(logging.WARNING):
-        session = Session(LastingConsole(file=output), resolve(parse(recipe)), tmp_path, Interrupt())
-        assert session.run(), "it is finished"
-    assert json.loads((tmp_path / "report.json").read_text())["steps"] == 2
-    assert [r.message for r in caplog.records if "no longer read" in r.message] == [
-        "the output of this command is no longer read; it goes on without printing."
-    ]

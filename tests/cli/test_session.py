@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import logging
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from interplay.cli.progress import LastingConsole
 from interplay.cli.session import Session
 from interplay.config import parse
 from interplay.engines.local.engine import LocalEngine
@@ -51,6 +55,19 @@ def codes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def made(folder: Path, console: Console | None = None, *overrides: str) -> Session:
     return Session(console or Console(quiet=True), resolve(parse(RECIPE, overrides)), folder)
+
+
+def test_a_run_goes_on_when_its_output_is_no_longer_read(
+    tmp_path: Path, codes: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """`interplay train RECIPE | head -1` ended the run at its second line, without a word and without a checkpoint."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output, caplog.at_level(logging.WARNING):
+        assert made(tmp_path, LastingConsole(file=output), "eval.after=true", "eval.games=2").run() and codes == [0]
+    assert json.loads((tmp_path / "report.json").read_text())["steps"] == 1
+    told = [r.message for r in caplog.records if "no longer read" in r.message]
+    assert told == ["the output of this command is no longer read; it goes on without printing."]
 
 
 def test_a_finished_run_has_exit_code_0(tmp_path: Path, codes: list[int]) -> None:
