@@ -54,7 +54,7 @@ JOBS = (  # the most important first
     Job("step", 5, "end_to_end.py --model tiny-1024x12 --updates --old {old} --steps 26 --json {out}/step.json"),
     Job("decode", 1.5, "engine.py --shapes 0.5B --no-transformers --json {out}/decode.json"),
     Job("profile", 1, "engine.py --shapes 0.5B --profile --json {out}/profile.json"),
-    Job("teams", 2, "teams.py --model {model} --data {data}/gsm8k --json {out}/teams.json"),
+    Job("teams", 2, "teams.py --model {model} --data {data}/gsm8k --parts --json {out}/teams.json"),
     Job(
         "speculate",
         2.5,

@@ -16,6 +16,10 @@ a new one begins when one ends. Columns:
     env µs         time in the environment per sampled token, over all threads
     CPU µs         CPU time of the event loop's thread per reply: prompts, requests, keys, records of turns, and the
                    environment unless it runs in threads of its own; other programs change it little
+
+--parts prints below each row how long the parts of an engine step take, and how much they do. On a GPU, `prompts` only
+starts the computation of prompts; `read` waits until the GPU has done everything that was started. --switch sets after
+how many seconds Python lets another thread run (default 0.005): the engine's steps and the event loop are two threads.
 """
 
 from __future__ import annotations
@@ -23,9 +27,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +69,14 @@ class Fullness:
     in_flight: float
     environment: float  # seconds in the environment
     loop: float  # CPU seconds of the event loop's thread
+    parts: dict[str, float] = field(default_factory=dict)  # milliseconds of each part of an engine step
+    counts: dict[str, float] = field(default_factory=dict)  # what an engine step does, on average
+
+    def details(self) -> str:
+        """How an engine step is spent."""
+        took = ", ".join(f"{name} {value:.2f}" for name, value in self.parts.items())
+        did = ", ".join(f"{value:.1f} {name}" for name, value in self.counts.items())
+        return f"    a step does {did}; ms: {took}"
 
     def line(self) -> str:
         per = 1e6 / max(1, self.sampled)
@@ -75,12 +88,63 @@ class Fullness:
         )
 
 
+PARTS = {  # the methods of the engine, its scheduler and its runner in which a step spends its time
+    "admit": ("scheduler", "admit"),
+    "prompts": ("runner", "prefill"),
+    "copy": ("runner", "copy_blocks"),
+    "decode": ("runner", "advance"),
+    "seat": ("runner", "_seat"),
+    "upload": ("runner", "_upload"),
+    "read": ("runner", "_read"),
+    "absorb": ("", "_absorb"),
+    "deliver": ("", "_delivery"),
+}
+INSIDE = {"decode": ("seat", "upload", "read")}  # parts that are inside another one
+
+
+class Parts:
+    """Measures the parts of the engine's steps. A runner that has no such method has no such part."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self.seconds: dict[str, float] = {}
+        self.calls: dict[str, int] = {}
+        self.pieces = self.tokens = 0
+        for part, (owner, method) in PARTS.items():
+            of: Any = getattr(engine, owner) if owner else engine
+            if hasattr(of, method):
+                self.seconds[part], self.calls[part] = 0.0, 0
+                setattr(of, method, self._timed(part, getattr(of, method)))
+
+    def _timed(self, part: str, method: Any) -> Any:
+        def timed(*given: Any, **named: Any) -> Any:
+            if part == "prompts":
+                self.pieces += len(given[0])
+                self.tokens += sum(piece.end - piece.start for piece in given[0])
+            began = time.perf_counter()
+            try:
+                return method(*given, **named)
+            finally:
+                self.seconds[part] += time.perf_counter() - began
+                self.calls[part] += 1
+
+        return timed
+
+    def of(self, steps: int, seconds: float) -> dict[str, float]:
+        """Milliseconds of a step in each part, without the parts inside it, and the rest of the step."""
+        own = dict(self.seconds)
+        for part, inner in INSIDE.items():
+            own[part] -= sum(own.get(name, 0.0) for name in inner)
+        own["rest"] = seconds - sum(own.values())
+        return {name: 1000 * value / max(1, steps) for name, value in own.items()}
+
+
 class Watch:
     """Counts requests in engine steps and the time in the environment."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self.weighed = self.seconds = self.environment = 0.0
-        self.replies = 0
+        self.replies = self.steps = 0
+        self.parts = Parts(engine)
         step, act = engine.step, Env.act
 
         def stepped() -> Any:
@@ -89,6 +153,7 @@ class Watch:
             taken = time.perf_counter() - began
             self.weighed += (inside.running + inside.waiting) * taken
             self.seconds += taken
+            self.steps += 1
             self.replies += len(answers)
             return answers
 
@@ -136,10 +201,17 @@ def measured(arm: str, changes: Sequence[str], episodes: int, rounds: int) -> Fu
     finally:
         team.close()
     busy = after.seconds - before.seconds
+    steps, parts = max(1, watch.steps), watch.parts
+    counts = {
+        "tokens": (after.sampled_tokens - before.sampled_tokens) / steps,
+        "replies": watch.replies / steps,
+        "prompts": parts.pieces / steps,
+        "prompt tokens": parts.tokens / steps,
+    }
     computed = (after.prompt_tokens - after.cached_tokens) - (before.prompt_tokens - before.cached_tokens)
     return Fullness(
         arm, episodes * rounds, watch.replies, after.sampled_tokens - before.sampled_tokens, computed, seconds, busy,
-        watch.weighed / max(watch.seconds, 1e-9), watch.environment, loop,
+        watch.weighed / max(watch.seconds, 1e-9), watch.environment, loop, parts.of(steps, watch.seconds), counts,
     )  # fmt: skip
 
 
@@ -150,10 +222,14 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=256, help="episodes in flight at once")
     parser.add_argument("--rounds", type=int, default=2, help="play this many times as many episodes in all")
     parser.add_argument("--changes", nargs="*", default=[], help="changes to the recipe: a.b=c")
+    parser.add_argument("--parts", action="store_true", help="also print how long the parts of an engine step take")
+    parser.add_argument("--switch", type=float, help="seconds after which Python lets another thread run")
     parser.add_argument("--quick", action="store_true", help="a small model on a CPU: only checks that it runs")
     parser.add_argument("--json", type=Path, help="also write the results to this file, as JSON")
     args = parser.parse_args()
     logging.disable_progress_bar()
+    if args.switch:
+        sys.setswitchinterval(args.switch)
     changes = [f"env.data={args.data}", *([f"policies.agent.base={args.model}"] if args.model else [])]
     if args.quick:
         changes += ["policies.agent.base=tiny", "sampling.max_tokens=16", "device=cpu"]
@@ -165,6 +241,8 @@ def main() -> None:
     for arm, own in ARMS.items():
         found.append(measured(arm, [*changes, *own, *args.changes], args.episodes, args.rounds))
         print(found[-1].line(), flush=True)
+        if args.parts:
+            print(found[-1].details(), flush=True)
     one, *teams = found
     for each in teams:
         share = (each.sampled / each.seconds) / (one.sampled / one.seconds)
