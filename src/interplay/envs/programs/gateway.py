@@ -308,9 +308,10 @@ class Gateway:
                     run.asked_late()
                     return HttpReply.error(410, _ENDED)
                 try:
-                    return run.end(request.json()) if parts[2] == "end" else run.effects.posted(request.json())
+                    body = request.json()
                 except (ValueError, RecursionError) as error:
-                    return HttpReply.error(400, f"the body is no JSON: {error}.")
+                    return HttpReply.error(400, f"the body cannot be read: {error}; expected a JSON object.")
+                return run.end(body) if parts[2] == "end" else run.effects.posted(body)
         return await self._router(request)
 
     def _here(self, host: str) -> bool:

@@ -103,9 +103,9 @@ class ChatRouter:
         if what == "embeddings":
             return await asyncio.to_thread(_passed_on, answerer.embeddings, request.body)
         try:
-            body = request.json()
+            body = _encodable(request)
         except (ValueError, RecursionError) as error:
-            return HttpReply.error(400, f"the body is no JSON: {error}.")
+            return HttpReply.error(400, f"the body cannot be read: {error}; expected a JSON object.")
         if what not in ("chat/completions", "responses"):
             return HttpReply.error(404, f"POST {request.path} is not served; known: chat/completions, responses.")
         return await self._answered(request, _order(what, body, answerer), answerer)
@@ -128,6 +128,19 @@ class ChatRouter:
         if order.stream:
             return HttpReply(events=response_events(order, name, answers[0]))
         return HttpReply.json(response(order, name, answers[0]))
+
+
+def _encodable(request: HttpRequest) -> Mapping[str, Any]:
+    """The body of a request. Half of a surrogate pair, which JSON can contain but no tokenizer can encode, becomes a
+    question mark."""
+    body = request.json()
+    if b"\\ud" in request.body or b"\\uD" in request.body:
+        written = json.dumps(body, ensure_ascii=False)
+        try:
+            written.encode()
+        except UnicodeEncodeError:
+            return dict(json.loads(written.encode("utf-8", "replace")))
+    return body
 
 
 def _order(what: str, body: Mapping[str, Any], answerer: Answerer) -> ChatOrder:
