@@ -52,6 +52,6 @@ def _refuse_legal(request: Request) -> None:
     longest, limit = max(map(len, request.legal), default=0), request.sampling.max_tokens
     if longest > limit:
         raise EngineError(
-            f"a legal reply has {longest:,} tokens, but at most {limit:,} may be sampled; raise sampling.max_tokens, and "
-            "the limit that an outside program sends with its call, if that is smaller."
+            f"a legal reply has {longest:,} tokens, but at most {limit:,} may be sampled; raise sampling.max_tokens, "
+            "and the limit that an outside program sends with its call, if that is smaller."
         )

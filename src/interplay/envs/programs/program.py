@@ -235,7 +235,7 @@ class Asking(Env):
     def state(self) -> str:
         lines = [f"{c.role}: {c.reply.content}" for c in self.calls]
         if self._crash is not None:
-            lines.append(crash_line(self._crash.signature))
+            lines += [str(self._crash), crash_line(self._crash.signature)]
         return "\n".join(lines)
 
     def fork(self, seed: int | None = None) -> Self:
