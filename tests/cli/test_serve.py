@@ -191,3 +191,24 @@ def test_check_runs_a_program_twice_and_prints_the_first_difference(
     found = CliRunner().invoke(app, ["check", "program", *options, "--episodes", "2"])
     assert found.exit_code == code, found.output
     assert said in " ".join(found.output.split())
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "said"),
+    [
+        ("asks_a_stranger", 1, "is no role; known: planner"),
+        ("must_be_a_number", 0, "ValueError at"),
+        ("calls_a_tool", 0, "history kept"),
+    ],
+)
+def test_check_says_how_a_program_fails_and_gives_the_replies_that_it_requires(
+    function: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that nobody can train must not pass, and one that requires a call gets a call."""
+    monkeypatch.syspath_prepend(str(TEAMS))
+    options = [f"function=commands:{function}", "reward=commands:length", 'roles=["planner"]']
+    found = CliRunner().invoke(app, ["check", "program", *options, "--episodes", "2"])
+    assert found.exit_code == code, found.output
+    printed = " ".join(found.output.split())
+    assert said in printed
+    assert f"tasks whose program crashed after such replies │ {2 * (function == 'must_be_a_number')} │" in printed

@@ -187,7 +187,11 @@ class Asking(Env):
     # -- playing --------------------------------------------------------------------------------------------------
 
     def step(self, actions: dict[Role, str]) -> Rewards:
-        return self._decide({role: Reply(Spoken(text)) for role, text in actions.items()})
+        return self.say({role: Spoken(text) for role, text in actions.items()})
+
+    def say(self, spoken: Mapping[Role, Spoken]) -> Rewards:
+        """Like `step`, with replies that may call the program's tools."""
+        return self._decide({role: Reply(one) for role, one in spoken.items()})
 
     def act(self, turns: Mapping[Role, Turn]) -> Rewards:
         return self._decide({role: Reply.of(turn) for role, turn in turns.items()})
