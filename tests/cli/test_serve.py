@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,24 @@ def test_an_address_that_cannot_be_used_is_one_sentence(host: str) -> None:
         server = TeamServer(team, "key", host, other.getsockname()[1])
         with pytest.raises(EngineError, match=rf"cannot listen on port \d+ of '{host}' \(\w.*choose another"):
             asyncio.run(server.run(asyncio.Event(), asyncio.Event()))
+
+
+def test_a_call_whose_client_has_gone_is_given_up(running: Running) -> None:
+    """Otherwise all other callers wait for answers that nobody reads."""
+    for agent in running.server.team.agents.values():
+        assert isinstance(agent, ModelAgent)
+        agent.sampling = replace(agent.sampling, max_tokens=3000, stop=())
+    body = json.dumps({"model": "solver", "messages": [{"role": "user", "content": "hi"}], "n": 8}).encode()
+    with socket.create_connection(("127.0.0.1", running.server.http.port)) as client:
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nauthorization: Bearer key\r\ncontent-length: {len(body)}\r\n\r\n"
+        client.sendall(head.encode() + body)
+        while not running.server.http.busy:
+            time.sleep(0.01)
+    until = time.monotonic() + 60
+    while running.server.http.busy and time.monotonic() < until:
+        time.sleep(0.01)
+    counts = running.server.team.counts
+    assert counts["abandoned", "solver"] == 1 and not counts["tokens", "solver"]
 
 
 def test_calls_in_flight_are_answered_before_the_server_ends(running: Running) -> None:

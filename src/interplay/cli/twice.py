@@ -1,9 +1,10 @@
 """`interplay check` of an outside program: it runs every task twice with the same replies.
 
 A call that lists all replies (a required tool call, a strict schema) gets one of them, any other call a few words. A
-program that asks the same after the same replies can be forked, and a replay can show whether a reply caused its crash. If processes are kept for several episodes (`env.program.keep`), a task also runs in a process that has run
-others: it must ask the same there. The way it repeats earlier replies in its prompts shows how much of a conversation a
-model will recognise as its own (`agents/memory.py`).
+program that asks the same after the same replies can be forked, and a replay can show whether a reply caused its crash.
+If processes are kept for several episodes (`env.program.keep`), a task also runs in a process that has run others: it
+must ask the same there. The way it repeats earlier replies in its prompts shows how much of a conversation a model will
+recognise as its own (`agents/memory.py`).
 """
 
 from __future__ import annotations

@@ -110,8 +110,8 @@ def legal_actions(env: Env, role: Role) -> tuple[str, ...]:
     if not legal and call is not None:
         raise EnvError(
             f"a call of the program to '{role}' does not list the texts that can answer it, but a bot can only choose "
-            f"from a list; expected a list (env.route.{role}.only, or a strict schema), or no bot in this seat. If it plays "
-            'against the team in an evaluation, set eval.opponents to a policy or to "team"; the default is bot:random.'
+            f"from a list; expected a list (env.route.{role}.only, or a strict schema), or no bot in this seat. If it "
+            'plays in an evaluation, set eval.opponents to a policy or to "team"; the default is bot:random.'
         )
     if not legal:
         raise EnvError(
