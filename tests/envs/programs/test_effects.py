@@ -59,6 +59,22 @@ def test_a_tool_of_a_process_is_recorded_with_its_error(tmp_path: Path) -> None:
     assert file.read_text().splitlines() == ["5", "nothing", "1", "1"]
 
 
+def test_recorded_tools_and_the_reward_can_be_in_one_module() -> None:
+    """The trainer imports the module too, for its reward."""
+    options = {"function": "paying:run", "reward": "paying:reward", "roles": ["planner"], "program": RECORDED}
+    env = envs.make(envs.sample_task("program", options))
+    env.observe()
+    env.step({"planner": "5"})
+    assert not env.observe()
+    assert [(r.name, r.value) for r in envs.outcome_of(env)] == [("score", float(len("receipt for 5")))]
+
+
+def test_a_reward_that_cannot_be_imported_is_told_before_the_program_runs() -> None:
+    options = {"function": "paying:run", "reward": "no_such_module:reward", "roles": ["planner"]}
+    with pytest.raises(ConfigError, match=r"env\.reward is 'no_such_module:reward'.*env\.program\.python\), move"):
+        envs.make(envs.sample_task("program", options)).observe()
+
+
 def test_a_replay_that_would_do_something_new_does_not_do_it(program: Make, paid: list[str]) -> None:
     (task,) = program("small_teams:pays_by_chance", how=RECORDED)
     env = envs.make(task)

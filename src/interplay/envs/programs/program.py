@@ -16,6 +16,7 @@ another crash or none in the replay) is a failure of the system: the episode is 
 from __future__ import annotations
 
 import inspect
+import sys
 import weakref
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -31,7 +32,7 @@ from interplay.envs.programs.coroutine import CoroutineRun, How
 from interplay.envs.programs.counts import CRASHED, count, crash_line
 from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.options import OutsideOptions
-from interplay.envs.programs.process import ProcessRun
+from interplay.envs.programs.process import LENT, ProcessRun
 from interplay.envs.programs.replay import Answered, Decided, answer_again, begun, expect
 from interplay.envs.programs.rows import row
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
@@ -253,6 +254,20 @@ class Asking(Env):
             self._run.close()
 
 
+def _users(key: str, name: str) -> Callable[..., Any]:
+    """Import a function of the user into this process. Its module may be the program's own, so it can import what
+    programs can."""
+    if str(LENT) not in sys.path:
+        sys.path.append(str(LENT))
+    try:
+        return imported(key, name)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error} The trainer calls it, under its own Python. If its module needs packages that only the program "
+            "has (env.program.python), move the function to a module without them."
+        ) from None
+
+
 @lru_cache(maxsize=64)
 def _parameters(function: Callable[..., Any]) -> int:
     return len(inspect.signature(function).parameters)
@@ -284,8 +299,10 @@ class OutsideProgram(Asking):
 
     def start(self) -> ProgramRun:
         options = self.options
+        if options.reward:
+            _users("env.reward", options.reward)  # what cannot be imported is told before the program has run
         if options.coroutine:
-            team = imported("env.coroutine", options.coroutine)
+            team = _users("env.coroutine", options.coroutine)
             only = {role: route.only for role, route in options.route.items() if route.only}
             way = options.program
             how = How(way.seconds, way.history, only, self.log, way.names)
@@ -299,7 +316,7 @@ class OutsideProgram(Asking):
     def rewarded(self, result: Any, calls: list[ProgramTurn]) -> Rewards | Awaitable[Rewards]:
         if not self.options.reward:  # a service posted its rewards
             return self._rewards(result)
-        function = imported("env.reward", self.options.reward)
+        function = _users("env.reward", self.options.reward)
         given = [self.task.data[ROW], result]
         if _parameters(function) > 2:
             given.append(calls)
