@@ -157,6 +157,11 @@ def _check_algorithm(plan: RunPlan, sample: envs.Env) -> None:
     """Check that environment and recipe offer what the algorithm needs. This plays a few moves of `sample`."""
     recipe, algorithm = plan.recipe, plan.algorithm
     sampling = algorithm.plan
+    if isinstance(sampling, Tree) and recipe.env.name == "program":
+        from interplay.envs.programs.program import OutsideProgram
+
+        assert isinstance(sample, OutsideProgram)
+        sample.refuse_replays()
     if isinstance(sampling, Tree) and sampling.joint == "crossed":
         joints = sampling.candidates ** sum(role in plan.learning for role in sample.observe())
         if joints > 256:

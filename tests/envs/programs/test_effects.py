@@ -10,11 +10,14 @@ import pytest
 
 from interplay import envs
 from interplay.algorithms import Tree
+from interplay.config import load
 from interplay.envs.programs import counts
 from interplay.errors import ConfigError, ReplayError
+from interplay.rollout.resolve import resolve
 from interplay.types import Task
 
 Make = Callable[..., list[Task]]
+ROOT = Path(__file__).parents[3]
 RECORDED = {"effects": True, "recorded": True}
 
 
@@ -95,6 +98,17 @@ def test_trees_of_a_program_with_effects_are_played_when_these_are_recorded(
     paid.clear()
     played = players.play(program("small_teams:pays", how=RECORDED), Tree(2, "playout"))
     assert not [e.error for e in played if e.error] and paid
+
+
+def test_trees_of_a_program_with_effects_are_refused_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not after the evaluation with which a run begins."""
+    monkeypatch.chdir(ROOT)
+    tree = """algorithm={name="at_grpo",candidates=2,continuation="playout"}"""
+    env = ["env.function=commands:one", "env.reward=commands:length", "env.program={effects=true}"]
+    changes = [*env, tree, 'eval.opponents=["team"]']
+    recipe = load("recipes/programs/openai.toml", changes)
+    with pytest.raises(ConfigError, match=r"effects = true.*recorded = true"):
+        resolve(recipe)
 
 
 def test_recorded_without_effects_is_refused(program: Make) -> None:

@@ -107,7 +107,7 @@ class Asking(Env):
     def _begun(self) -> ProgramRun:
         if self._run is None:
             if self._record:
-                self._refuse_effects()
+                self.refuse_replays()
                 begun()
             self.log.replaying = bool(self._record)
             self._run = self._started()
@@ -121,7 +121,8 @@ class Asking(Env):
         ending.begin()
         return run
 
-    def _refuse_effects(self) -> None:
+    def refuse_replays(self) -> None:
+        """Raise if the program must not be replayed."""
         if self.effects:
             raise ConfigError(
                 "the program declares env.program.effects = true, so that it must not be replayed, but a tree of "
