@@ -71,7 +71,8 @@ class Conversations:
 
 
 class ChatRouter:
-    """`find` returns the answerer of a key. `allowed` says whether requests with this header Host are served."""
+    """`find` returns the answerer of a key, or raises `GoneError` if its episode has ended. `allowed` says whether
+    requests with this header Host are served."""
 
     def __init__(self, find: Callable[[str], Answerer | None], allowed: Callable[[str], bool]) -> None:
         self.find, self.allowed = find, allowed
@@ -81,11 +82,11 @@ class ChatRouter:
             return HttpReply.error(403, "requests of web pages, or to another host's name, are not served.")
         parts = request.path.strip("/").split("/")
         key, path = (parts[1], parts[2:]) if parts[0] == "s" and len(parts) > 2 else (request.key, parts)
-        answerer = self.find(key)
-        if answerer is None:
-            return HttpReply.error(401, "the API key is not known here; expected that of the session.")
         what = "/".join(path[1:] if path[:1] == ["v1"] else path)
         try:
+            answerer = self.find(key)
+            if answerer is None:
+                return HttpReply.error(401, "the API key is not known here; expected that of the session.")
             return await self._routed(request, what, answerer)
         except (WireError, ConfigError) as error:
             return HttpReply.error(400, str(error))
