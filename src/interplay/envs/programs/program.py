@@ -16,6 +16,7 @@ another crash or none in the replay) is a failure of the system: the episode is 
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 import weakref
 from abc import abstractmethod
@@ -23,6 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 from interplay.config import Section
@@ -339,7 +341,7 @@ class OutsideProgram(Asking):
             yield
         except InterplayError:
             raise
-        except Exception as error:  # the function may raise anything
+        except (Exception, SystemExit) as error:  # the function may raise anything
             raise EnvError(f"env.reward '{self.options.reward}' failed with {ProgramCrash.of(error)}.") from error
 
     @property
@@ -348,8 +350,8 @@ class OutsideProgram(Asking):
 
     def _rewards(self, found: Any) -> Rewards:
         names = self.options.rewards
-        if isinstance(found, bool | int | float):
-            return Rewards.team(names[0], float(found))
+        if isinstance(found, Real):  # numbers of NumPy too
+            found = Rewards.team(names[0], float(found))
         if isinstance(found, Mapping):
             try:
                 found = sum((Rewards.team(n, None if v is None else float(v)) for n, v in found.items()), Rewards())
@@ -364,5 +366,15 @@ class OutsideProgram(Asking):
                 raise EnvError(
                     f"{self._rewarder} gave the reward '{record.name}'; expected one of env.rewards: "
                     f"{', '.join(names)}."
+                )
+            if record.value is not None and not math.isfinite(record.value):
+                raise EnvError(
+                    f"{self._rewarder} gave the reward '{record.name}' the value {record.value}; expected a finite "
+                    "number, or None if there is no score."
+                )
+            if record.role not in (None, *self.roles):
+                raise EnvError(
+                    f"{self._rewarder} gave the reward '{record.name}' to the role '{record.role}'; expected one of "
+                    f"env.roles: {', '.join(self.roles)}."
                 )
         return found
