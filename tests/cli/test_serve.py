@@ -26,11 +26,12 @@ from typer.testing import CliRunner
 from interplay.agents.model import ModelAgent
 from interplay.agents.render import Renderer
 from interplay.cli.main import app
-from interplay.cli.serve import ServedTeam, TeamServer
+from interplay.cli.serve import ServedTeam, TeamServer, _plan
+from interplay.config import load
 from interplay.engines.engine import Sampling
 from interplay.engines.local import LocalEngine
 from interplay.envs.programs.options import OutsideOptions
-from interplay.errors import EngineError
+from interplay.errors import ConfigError, EngineError
 
 TEAMS = Path(__file__).parents[1] / "envs" / "programs" / "teams"
 
@@ -120,7 +121,7 @@ def test_a_call_whose_client_has_gone_is_given_up(running: Running) -> None:
     while running.server.http.busy and time.monotonic() < until:
         time.sleep(0.01)
     counts = running.server.team.counts
-    assert counts["abandoned", "solver"] == 1 and not counts["tokens", "solver"]
+    assert (running.server.http.busy, counts["abandoned", "solver"], counts["tokens", "solver"]) == (0, 1, 0)
 
 
 def test_calls_in_flight_are_answered_before_the_server_ends(running: Running) -> None:
@@ -200,6 +201,24 @@ def test_a_signal_ends_the_command_when_the_calls_in_flight_are_answered(
 def fetched(url: str) -> str:
     with urllib.request.urlopen(url, timeout=30) as answer:
         return str(answer.read().decode())
+
+
+def test_a_program_is_not_needed_where_its_team_is_served(tmp_path: Path) -> None:
+    """In production the program runs elsewhere, without the tasks of the training."""
+    path = tmp_path / "recipe.toml"
+    env = """[env]
+name = "program"
+function = "not_here:run"
+reward = "not_here:reward"
+data = "not_here.jsonl"
+roles = ["planner", "solver"]
+"""
+    path.write_text(SERVED.partition("[env]")[0] + env + "[policies" + SERVED.partition("[policies")[2])
+    plan = _plan(load(path))
+    assert plan.roles == ("planner", "solver") and plan.saved
+    path.write_text(path.read_text().replace('roles = ["planner", "solver"]', ""))
+    with pytest.raises(ConfigError, match=r"env\.roles"):
+        _plan(load(path))
 
 
 @pytest.mark.parametrize(("team", "code", "said"), [("two", 0, "history new"), ("never_the_same", 1, "and is now")])
