@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,12 @@ from typer.testing import CliRunner
 from interplay.agents.model import ModelAgent
 from interplay.agents.render import Renderer
 from interplay.cli.main import app
-from interplay.cli.serve import ServedTeam, TeamServer
+from interplay.cli.serve import ServedTeam, TeamServer, _plan
+from interplay.config import load
 from interplay.engines.engine import Sampling
 from interplay.engines.local import LocalEngine
 from interplay.envs.programs.options import OutsideOptions
-from interplay.errors import EngineError
+from interplay.errors import ConfigError, EngineError
 
 TEAMS = Path(__file__).parents[1] / "envs" / "programs" / "teams"
 
@@ -101,6 +104,24 @@ def test_an_address_that_cannot_be_used_is_one_sentence(host: str) -> None:
         server = TeamServer(team, "key", host, other.getsockname()[1])
         with pytest.raises(EngineError, match=rf"cannot listen on port \d+ of '{host}' \(\w.*choose another"):
             asyncio.run(server.run(asyncio.Event(), asyncio.Event()))
+
+
+def test_a_call_whose_client_has_gone_is_given_up(running: Running) -> None:
+    """Otherwise all other callers wait for answers that nobody reads."""
+    for agent in running.server.team.agents.values():
+        assert isinstance(agent, ModelAgent)
+        agent.sampling = replace(agent.sampling, max_tokens=3000, stop=())
+    body = json.dumps({"model": "solver", "messages": [{"role": "user", "content": "hi"}], "n": 8}).encode()
+    with socket.create_connection(("127.0.0.1", running.server.http.port)) as client:
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nauthorization: Bearer key\r\ncontent-length: {len(body)}\r\n\r\n"
+        client.sendall(head.encode() + body)
+        while not running.server.http.busy:
+            time.sleep(0.01)
+    until = time.monotonic() + 60
+    while running.server.http.busy and time.monotonic() < until:
+        time.sleep(0.01)
+    counts = running.server.team.counts
+    assert (running.server.http.busy, counts["abandoned", "solver"], counts["tokens", "solver"]) == (0, 1, 0)
 
 
 def test_calls_in_flight_are_answered_before_the_server_ends(running: Running) -> None:
@@ -182,6 +203,24 @@ def fetched(url: str) -> str:
         return str(answer.read().decode())
 
 
+def test_a_program_is_not_needed_where_its_team_is_served(tmp_path: Path) -> None:
+    """In production the program runs elsewhere, without the tasks of the training."""
+    path = tmp_path / "recipe.toml"
+    env = """[env]
+name = "program"
+function = "not_here:run"
+reward = "not_here:reward"
+data = "not_here.jsonl"
+roles = ["planner", "solver"]
+"""
+    path.write_text(SERVED.partition("[env]")[0] + env + "[policies" + SERVED.partition("[policies")[2])
+    plan = _plan(load(path))
+    assert plan.roles == ("planner", "solver") and plan.saved
+    path.write_text(path.read_text().replace('roles = ["planner", "solver"]', ""))
+    with pytest.raises(ConfigError, match=r"env\.roles"):
+        _plan(load(path))
+
+
 @pytest.mark.parametrize(("team", "code", "said"), [("two", 0, "history new"), ("never_the_same", 1, "and is now")])
 def test_check_runs_a_program_twice_and_prints_the_first_difference(
     team: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch
@@ -191,3 +230,24 @@ def test_check_runs_a_program_twice_and_prints_the_first_difference(
     found = CliRunner().invoke(app, ["check", "program", *options, "--episodes", "2"])
     assert found.exit_code == code, found.output
     assert said in " ".join(found.output.split())
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "said"),
+    [
+        ("asks_a_stranger", 1, "is no role; known: planner"),
+        ("must_be_a_number", 0, "ValueError at"),
+        ("calls_a_tool", 0, "history kept"),
+    ],
+)
+def test_check_says_how_a_program_fails_and_gives_the_replies_that_it_requires(
+    function: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that nobody can train must not pass, and one that requires a call gets a call."""
+    monkeypatch.syspath_prepend(str(TEAMS))
+    options = [f"function=commands:{function}", "reward=commands:length", 'roles=["planner"]']
+    found = CliRunner().invoke(app, ["check", "program", *options, "--episodes", "2"])
+    assert found.exit_code == code, found.output
+    printed = " ".join(found.output.split())
+    assert said in printed
+    assert f"tasks whose program crashed after such replies │ {2 * (function == 'must_be_a_number')} │" in printed

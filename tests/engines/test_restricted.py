@@ -149,7 +149,7 @@ def test_cuts_come_after_the_legal_mask(engine: LocalEngine, plain: PreTrainedMo
     [
         ({"legal": ((5, END), ())}, "a legal reply has no tokens"),
         ({"legal": ((5, WORDS),)}, f"vocabulary of {WORDS}"),
-        ({"legal": ((5, 6, 7, 8, END),)}, r"a legal reply has 5 tokens, but sampling.max_tokens is 4"),
+        ({"legal": ((5, 6, 7, 8, END),)}, r"a legal reply has 5 tokens, but at most 4 may be sampled; raise"),
         ({"legal": ((7,), (5,), (5, 6))}, "a legal reply is the beginning of another"),
         ({"forced": (5, -1)}, f"vocabulary of {WORDS}"),
         ({"forced": (5,) * 300}, "the model takes at most 256"),

@@ -151,7 +151,8 @@ def test_the_same_crash_in_many_episodes_stops_the_run_with_file_and_line(tmp_pa
     made = trainer(tmp_path, "small_teams:crashes_on_anything", {"a": {"base": "tiny"}}, train={"steps": 1})
     try:
         with pytest.raises(
-            GuardError, match=r"8 of the 8 episodes .* ValueError at .*small_teams\.py:\d+; this is a bug"
+            GuardError,
+            match=r"8 of the 8 .* ValueError at .*small_teams\.py:\d+ \(one of them: cannot read .*; this is a bug",
         ):
             made.train()
     finally:

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from interplay.config import load
+from interplay.config import Recipe, load, validate
 from interplay.engines.census import census
 from interplay.envs.programs.http import HttpReply, HttpRequest, HttpServer
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.run import Reply
-from interplay.envs.programs.server import ChatRouter, Conversations
+from interplay.envs.programs.server import ChatRouter, Conversations, GoneError
 from interplay.envs.programs.talk import Names
 from interplay.envs.programs.wire import ChatOrder, route
 from interplay.errors import ConfigError, InterplayError
@@ -64,11 +64,24 @@ class ServedTeam:
         task = Task(f"serve-{number}", "serve", self.seed)
         stamps = [Stamp(self.seed, task, 0, task.id, number, candidate=k) for k in range(order.n)]
         self.counts["calls", role] += 1
+        sampling = asyncio.gather(*(agent.sample(None, view, s) for s in stamps))  # type: ignore[arg-type]
+
+        def gone(_: object) -> None:
+            sampling.cancel()
+
+        lost.add_done_callback(gone)  # otherwise other callers would wait for answers that nobody reads
         try:
-            turns = await asyncio.gather(*(agent.sample(None, view, s) for s in stamps))  # type: ignore[arg-type]
+            turns = await sampling
         except InterplayError:
             self.counts["errors", role] += 1
             raise
+        except asyncio.CancelledError:
+            if not lost.done():
+                raise
+            self.counts["abandoned", role] += 1
+            raise GoneError("the client has gone.") from None
+        finally:
+            lost.remove_done_callback(gone)
         for turn in turns:
             agent.commit(view, turn)  # a program may go on from any of them
             self.counts["tokens", role] += turn.sampled
@@ -123,7 +136,7 @@ class TeamServer:
 
 
 def serve_run(console: Console, path: str, host: str, port: int, folder: Path | None) -> None:
-    plan = resolve(load(path, []), training=False)
+    plan = _plan(load(path, []))
     if plan.recipe.channels:
         raise ConfigError(
             f"channels.{next(iter(plan.recipe.channels))} joins the agents of this run, but a served agent gets only "
@@ -136,7 +149,8 @@ def serve_run(console: Console, path: str, host: str, port: int, folder: Path | 
     from interplay.rollout.team import Speech, Team
 
     recipe = plan.recipe
-    team = Team(recipe, newest(path, plan, folder))
+    weights = newest(path, plan, folder)
+    team = Team(recipe, weights)
     how = Speech(recipe.eval.temperature, recipe.sampling.max_tokens)
     seats = {role: who for role, who in plan.seats.items() if not isinstance(who, Scripted)}  # bots need their game
     if not seats:
@@ -162,12 +176,34 @@ def serve_run(console: Console, path: str, host: str, port: int, folder: Path | 
             "Ctrl-C ends it when the calls in flight are answered.",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
+        if plan.saved and not weights:
+            words = f"'{path}' holds no checkpoint, so {', '.join(plan.saved)} will answer without any training."
+            console.print(words, highlight=False, soft_wrap=True)
         await running
 
     try:
         asyncio.run(main())
     finally:
         team.close()
+
+
+def _plan(recipe: Recipe) -> RunPlan:
+    """The plan of a team to serve. An outside program asks from elsewhere, so neither the program nor its tasks are
+    needed here."""
+    if recipe.env.name != "program":
+        return resolve(recipe, training=False)
+    from interplay import algorithms
+    from interplay.rollout.placement import check_engine
+    from interplay.seats import RunPlan, per_role
+
+    with recipe.env.explained("env"):
+        roles = tuple(validate(OutsideOptions, recipe.env.options, prefix="env").roles)
+    recipe = per_role(recipe, roles)
+    with recipe.algorithm.explained("algorithm"):
+        algorithm = algorithms.make(recipe.algorithm, recipe.reward, recipe.seed)
+    plan = RunPlan.make(recipe, roles, algorithm)
+    check_engine(plan)
+    return plan
 
 
 def _options(plan: RunPlan, roles: Sequence[str]) -> OutsideOptions:

@@ -85,6 +85,12 @@ class Recipe(Section):
     def _workflow_is_an_option_of_the_environment(cls, data: Any) -> Any:
         """In a recipe, [workflow] is a section of its own. It becomes an option of [env]."""
         if isinstance(data, dict) and "workflow" in data and isinstance(data.get("env"), dict):
+            name = str(data["env"].get("name", ""))
+            if name and not name.startswith("workflow:"):
+                raise ConfigError(
+                    f"env.name is '{name}', and only a workflow has a section [workflow]; expected env.name = "
+                    f"'workflow:{name}', or no [workflow]."
+                )
             rest = {key: value for key, value in data.items() if key != "workflow"}
             return {**rest, "env": {**data["env"], "workflow": data["workflow"]}}
         return data

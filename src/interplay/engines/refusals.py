@@ -51,4 +51,7 @@ def _refuse_legal(request: Request) -> None:
         raise EngineError("a legal reply is the beginning of another one; expected each to end with an end token.")
     longest, limit = max(map(len, request.legal), default=0), request.sampling.max_tokens
     if longest > limit:
-        raise EngineError(f"a legal reply has {longest} tokens, but sampling.max_tokens is {limit}; raise it.")
+        raise EngineError(
+            f"a legal reply has {longest:,} tokens, but at most {limit:,} may be sampled; raise sampling.max_tokens, "
+            "and the limit that an outside program sends with its call, if that is smaller."
+        )

@@ -157,6 +157,11 @@ def _check_algorithm(plan: RunPlan, sample: envs.Env) -> None:
     """Check that environment and recipe offer what the algorithm needs. This plays a few moves of `sample`."""
     recipe, algorithm = plan.recipe, plan.algorithm
     sampling = algorithm.plan
+    if isinstance(sampling, Tree) and recipe.env.name == "program":
+        from interplay.envs.programs.program import OutsideProgram
+
+        assert isinstance(sample, OutsideProgram)
+        sample.refuse_replays()
     if isinstance(sampling, Tree) and sampling.joint == "crossed":
         joints = sampling.candidates ** sum(role in plan.learning for role in sample.observe())
         if joints > 256:
@@ -333,6 +338,7 @@ def _check_bot(key: str, who: Occupant, env: envs.Env) -> None:
     """Check that a bot can play this environment. Other players are checked elsewhere."""
     if not isinstance(who, Scripted):
         return
+    env.observe()  # an error of the environment itself is not the bot's
     try:
         make_bot(who.bot, env.task.env).suits(env)
     except (ConfigError, EnvError) as error:

@@ -262,11 +262,21 @@ def test_rewards_can_be_of_any_level_by_name_and_late(program: Make) -> None:
         envs.outcome_of(env)
 
 
+def test_a_number_of_numpy_is_a_number(program: Make) -> None:
+    (task,) = program("small_teams:two", "small_teams:numpy_float")
+    env = played(task, {"planner": "go"}, {"solver": "done"})
+    env.observe()
+    assert [(r.name, r.value) for r in envs.outcome_of(env)] == [("score", 0.5)]
+
+
 @pytest.mark.parametrize(
     ("reward", "sentence"),
     [
         ("fails", r"env.reward 'small_teams:fails' failed with KeyError at .*small_teams.py:\d+: 'no such key'\."),
         ("fails_later", r"env.reward 'small_teams:fails_later' failed with KeyError at .*small_teams.py:\d+"),
+        ("exits", r"env.reward 'small_teams:exits' failed with SystemExit at .*small_teams.py:\d+: no reward\."),
+        ("gives_nan", r"small_teams:gives_nan gave the reward 'score' the value nan; expected a finite number"),
+        ("gives_a_stranger", r"to the role 'judge'; expected one of env\.roles: planner, solver\."),
         ("gives_words", r"small_teams:gives_words gave \{'score': 'high'\}; expected a number for each name\."),
     ],
 )

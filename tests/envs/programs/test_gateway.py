@@ -210,6 +210,8 @@ NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "req
     [
         {"tools": "add"},
         {"tools": [5]},
+        {"tools": [{"type": "function", "function": {"name": "add", "parameters": [1]}}]},
+        {"tools": [{"type": "function", "function": {"name": "add", "parameters": {"properties": [1]}}}]},
         {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": "x"}]}]},
         {"messages": [{"role": "assistant", "content": "x", "tool_calls": 5}]},
         {"response_format": "json"},
@@ -218,6 +220,17 @@ NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "req
         {"guided_choice": 5},
         {"guided_choice": ["x"] * 1025},
         {"stop": ["x"] * 65},
+        {"n": 0},
+        {"n": True},
+        {"max_tokens": True},
+        {"max_completion_tokens": 0},
+        {"functions": [{"name": "add", "parameters": {}}]},
+        {"function_call": {"name": "add"}},
+        {"logit_bias": {"7": 100}},
+        {"tool_choice": "required"},
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}},
+        {"response_format": {"type": "grammar"}},
+        {"messages": [{"role": ["user"], "content": "x"}]},
         {"messages": [{"role": "user", "content": ""}] * 10_001},
         {"response_format": {"type": "json_schema", "json_schema": {"strict": True, "schema": {"enum": []}}}},
         {"response_format": {"type": "json_schema", "json_schema": {"strict": True, "schema": {"enum": 5}}}},
@@ -235,6 +248,55 @@ def test_a_request_of_another_form_is_answered_with_a_sentence(serve: Any, wrong
     status, found = served.raw("responses", json.dumps({"model": "planner", "input": 5}).encode())
     assert status == 400 and "format of responses" in found["error"]["message"]
     assert not served.asked
+
+
+@pytest.mark.parametrize("field", ["conversation", "prompt", "background"])
+def test_what_would_change_a_response_is_refused_and_not_ignored(serve: Any, field: str) -> None:
+    """Without the conversation that it names, a model would answer something else, and nobody would know why."""
+    status, found = serve().raw("responses", json.dumps({"model": "planner", "input": "x", field: "y"}).encode())
+    assert status == 400 and found["error"]["message"].startswith(f"{field} is not served here; expected ")
+
+
+def _nested(part: Callable[[dict[str, str]], dict[str, Any]], last: Any) -> dict[str, Any]:
+    """A schema of 40 parts, each of which names the next one twice."""
+    parts = {f"a{n}": part({"$ref": f"#/$defs/a{n + 1}"}) for n in range(40)}
+    return {"$ref": "#/$defs/a0", "$defs": {**parts, "a40": {"const": last}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (_nested(lambda one: {"anyOf": [one, one]}, 1), "the schema allows"),
+        (_nested(lambda one: {"type": "object", "properties": {"l": one, "r": one}}, 1), "1,000,000 characters"),
+        ({"type": "object", "properties": {f"p{n}": {"$ref": "#/$defs/a"} for n in range(100)},
+          "$defs": {"a": {"const": "x" * 100_000}}}, "1,000,000 characters"),
+    ],
+)  # fmt: skip
+def test_a_small_schema_with_endless_answers_is_refused_at_once(serve: Any, schema: dict[str, Any], why: str) -> None:
+    """A program may send what a model wrote, and the gateway answers all programs of a run in one thread."""
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+    with pytest.raises(openai.BadRequestError, match=why):
+        ask(serve(), response_format=form)
+
+
+def test_half_a_character_anywhere_in_a_request_becomes_a_question_mark(serve: Any) -> None:
+    """No tokenizer can read it. JSON in ASCII writes whole characters as two halves, and these stay as they are."""
+    served = serve()
+    half = {"type": "function", "function": {"name": "f", "description": "a\ud800b\U0001f600", "parameters": {}}}
+    body = {"model": "planner", "messages": [{"role": "user", "content": "x"}], "tools": [half]}
+    status, _ = served.raw("chat/completions", json.dumps({**body, "guided_choice": ["\udfff", "y"]}).encode())
+    assert status == 200
+    assert json.loads(served.asked[0].call.tools[0])["function"]["description"] == "a?b\U0001f600"
+    assert [one.content for one in served.asked[0].call.only] == ["?", "y"]
+
+
+def test_a_record_or_a_length_of_another_form_is_answered_with_a_sentence(serve: Any) -> None:
+    served = serve()
+    status, found = served.raw("effects", b'{"name": "pay", "arguments": [], "recorded": 5}')
+    assert status == 400 and found["error"]["message"].startswith("recorded is a int; expected an object")
+    with socket.create_connection(("127.0.0.1", served.run.gateway.port)) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\ncontent-length: " + b"9" * 5000 + b"\r\n\r\n")
+        assert b"expected a number of at most 20 digits" in connection.recv(10_000)
 
 
 def test_roles_are_models_or_patterns_of_model_and_system_prompt(serve: Any) -> None:
@@ -269,6 +331,26 @@ def test_what_can_be_listed_is_enforced_and_the_rest_is_refused(serve: Any) -> N
     assert served.asked[-1].call.only == ()
 
 
+def test_beside_a_strict_schema_the_tools_can_still_be_called(serve: Any) -> None:
+    """An answer in the schema is what a model says when it has called its tools."""
+    served = serve()
+    done = {"type": "function", "function": {"name": "done", "parameters": {"type": "object", "properties": {}}}}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [1, 2]}, "strict": True}}
+    ask(served, tools=[done], response_format=form)
+    assert [one.content or one.calls[0].name for one in served.asked[-1].call.only] == ["1", "2", "done"]
+    ask(served, tools=[done], tool_choice="none", response_format=form)
+    assert [one.content for one in served.asked[-1].call.only] == ["1", "2"]
+    with pytest.raises(openai.BadRequestError, match=r"may call 'add', which can be enforced only if .* 'none'"):
+        ask(served, tools=[TOOL], response_format=form)
+
+
+def test_all_calls_that_can_be_required_are_counted_together(serve: Any) -> None:
+    number = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1, "maximum": 600}}}
+    tools = [{"type": "function", "function": {"name": name, "parameters": number}} for name in ("one", "two")]
+    with pytest.raises(openai.BadRequestError, match=r"'two', and with it more than 1,024 replies would be allowed"):
+        ask(serve(), tools=tools, tool_choice="required")
+
+
 def test_a_prompt_that_is_too_long_is_a_bad_request_with_its_code(serve: Any) -> None:
     served = serve(lambda q: Reply(Spoken("", refused="the prompt has 9,000 tokens.")))
     with pytest.raises(openai.BadRequestError) as error:
@@ -277,17 +359,19 @@ def test_a_prompt_that_is_too_long_is_a_bad_request_with_its_code(serve: Any) ->
 
 
 def test_a_key_is_dead_when_its_episode_has_ended(serve: Any) -> None:
+    """A late call is told so, also when the episode is not needed any more."""
     served = serve()
     ask(served)
     served.run.finish("result")
     served.thread.join(60)
-    with pytest.raises(openai.APIStatusError) as error:
-        ask(served)
-    assert error.value.status_code == 410
-    assert error.value.response.headers["x-should-retry"] == "false"
-    served.run.close()
-    with pytest.raises(openai.AuthenticationError):
-        ask(served)
+    for _ in range(2):
+        with pytest.raises(openai.APIStatusError) as error:
+            ask(served)
+        assert error.value.status_code == 410
+        assert error.value.response.headers["x-should-retry"] == "false"
+        served.run.close()
+    status, _ = served.raw("effects", b'{"name": "pay"}')
+    assert status == 410
 
 
 def test_strangers_web_pages_and_large_bodies_are_refused(serve: Any) -> None:

@@ -126,6 +126,11 @@ def test_a_workflow_that_cannot_work_is_one_sentence(nodes: dict[str, Any], sent
         workflow(**nodes)
 
 
+def test_a_workflow_beside_another_environment_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"env\.name is 'sums', .*\[workflow\]; expected env\.name = 'workflow:sums'"):
+        load(RECIPE, ['env={name = "sums"}'])
+
+
 def test_the_recipe_is_played_phases_are_nodes_and_the_inner_reward_is_the_teams(monkeypatch: Any) -> None:
     recipe = load(RECIPE)
     env = envs.make(envs.sample_task(recipe.env.name, recipe.env.options))

@@ -107,6 +107,12 @@ def legal_actions(env: Env, role: Role) -> tuple[str, ...]:
         raise EnvError(f"a bot was asked to act as '{role}', but '{role}' must not act in '{env.task.env}' now.")
     call = observation.call
     legal = observation.legal or tuple(s.content for s in (call.only if call else ()) if not s.calls)
+    if not legal and call is not None:
+        raise EnvError(
+            f"a call of the program to '{role}' does not list the texts that can answer it, but a bot can only choose "
+            f"from a list; expected a list (env.route.{role}.only, or a strict schema), or no bot in this seat. If it "
+            'plays in an evaluation, set eval.opponents to a policy or to "team"; the default is bot:random.'
+        )
     if not legal:
         raise EnvError(
             f"environment '{env.task.env}' lists no legal actions for '{role}', but a bot can only choose from a list; "

@@ -10,6 +10,7 @@ from interplay.errors import GuardError
 from interplay.types import Episode
 
 SHARE = 0.2  # if more than this share of a step's episodes crash at the same place, the program has a bug
+MOST_WORDS = 300  # the most characters of a crash's words that are shown
 CRASHED = "crashed"  # the team's reward if a reply of a policy made the program crash
 # What to do about crashes that have no line in the program.
 _REMEDIES = {
@@ -38,24 +39,32 @@ def take() -> dict[str, float]:
 
 
 def crash_line(signature: str) -> str:
-    """The line that marks a crash. It is the end of the episode's final state or error."""
+    """The line that marks a crash. It is the end of the episode's final state or error. Before it comes the crash with
+    its words."""
     return f"[crash {signature}]"
 
 
 def refuse_bug(episodes: Sequence[Episode], step: int) -> None:
     """Raise `GuardError` if the same crash ended too many of a step's episodes, no matter who was blamed for them."""
-    found = Counter(signature for episode in episodes if (signature := _crash_of(episode)))
+    crashes = [crash for episode in episodes if (crash := _crash_of(episode))]
+    found = Counter(signature for signature, _ in crashes)
     for signature, times in found.most_common(1):
         if times > max(1, SHARE * len(episodes)):
+            words = next((words for one, words in crashes if one == signature and words), "")
             raise GuardError(
-                f"{times} of the {len(episodes)} episodes of step {step} crashed with {signature}; "
-                f"{_REMEDIES.get(signature, _BUG)}"
+                f"{times} of the {len(episodes)} episodes of step {step} crashed with {signature}"
+                f"{f' (one of them: {words})' if words else ''}; {_REMEDIES.get(signature, _BUG)}"
             )
 
 
-def _crash_of(episode: Episode) -> str:
-    """The signature of the crash that ended an episode; empty if it did not crash. A final state also contains what the
-    policies said, which may look like such a line, so it counts only if the team got the reward for a crash."""
+def _crash_of(episode: Episode) -> tuple[str, str] | None:
+    """The signature and the words of the crash that ended an episode; None if it did not crash. A final state also
+    contains what the policies said, which may look like such a line, so it counts only if the team got the reward for a
+    crash."""
     text = episode.error or (episode.final_state if any(r.name == CRASHED for r in episode.rewards) else "")
-    _, mark, rest = text.rpartition("[crash ")
-    return rest.removesuffix("]") if mark and rest.endswith("]") else ""
+    before, mark, rest = text.rpartition("[crash ")
+    if not mark or not rest.endswith("]"):
+        return None
+    signature = rest.removesuffix("]")
+    _, named, words = before.rpartition(f"{signature}: ")
+    return signature, " ".join(words.split())[:MOST_WORDS] if named else ""

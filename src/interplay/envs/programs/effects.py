@@ -58,6 +58,9 @@ class EffectLog:
         if not isinstance(name, str):
             return HttpReply.error(400, "name is missing; expected the name of the tool.")
         if "recorded" in body:
+            if not isinstance(body["recorded"], Mapping):
+                kind = type(body["recorded"]).__name__
+                return HttpReply.error(400, f"recorded is a {kind}; expected an object that says how the call ended.")
             self.note(name, arguments, body["recorded"])
             return HttpReply.json({"noted": True})
         found = self.recall(name, arguments)

@@ -14,6 +14,7 @@ import resource
 import secrets
 import socket
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -36,6 +37,7 @@ THIS_PROCESS = "this-process"
 # How many seconds a replay waits for a call that came the first time, while other calls wait. A thread of the program
 # can be this late on a busy machine.
 PATIENCE = 2.0
+REMEMBERED = 10_000  # how many invalid keys are known to be those of episodes that have ended
 _ENDED = "the episode of this key has ended."
 
 
@@ -238,7 +240,8 @@ class Gateway:
         self.sessions: dict[str, HttpRun] = {}
         self._adopting: set[asyncio.Task[None]] = set()  # the loop itself holds its tasks only weakly
         self._loop = asyncio.new_event_loop()
-        self._router = ChatRouter(lambda key: self.sessions.get(_hashed(key)), self._here)
+        self._ended: OrderedDict[str, None] = OrderedDict()  # the hashes of the newest keys that were made invalid
+        self._router = ChatRouter(self._find, self._here)
         self._server = HttpServer(self._handle, port=port)
         threading.Thread(target=self._run, name="gateway", daemon=True).start()
         begun: Future[None] = asyncio.run_coroutine_threadsafe(self._server.start(), self._loop)
@@ -282,8 +285,20 @@ class Gateway:
 
     def forget(self, key: str) -> None:
         """Make a key invalid, and close the socket of its process, if it has one."""
-        self.sessions.pop(_hashed(key), None)
+        if self.sessions.pop(_hashed(key), None) is not None:
+            self.call(self._note_end, _hashed(key))
         self.call(self._server.abandon, key)
+
+    def _note_end(self, hashed: str) -> None:
+        self._ended[hashed] = None
+        if len(self._ended) > REMEMBERED:
+            self._ended.popitem(last=False)
+
+    def _find(self, key: str) -> HttpRun | None:
+        hashed = _hashed(key)
+        if (run := self.sessions.get(hashed)) is None and hashed in self._ended:
+            raise GoneError(_ENDED)
+        return run
 
     def is_idle(self, key: str) -> bool:
         """Whether all requests with this key are answered. Call this on the gateway's loop."""
@@ -308,9 +323,10 @@ class Gateway:
                     run.asked_late()
                     return HttpReply.error(410, _ENDED)
                 try:
-                    return run.end(request.json()) if parts[2] == "end" else run.effects.posted(request.json())
+                    body = request.json()
                 except (ValueError, RecursionError) as error:
-                    return HttpReply.error(400, f"the body is no JSON: {error}.")
+                    return HttpReply.error(400, f"the body cannot be read: {error}; expected a JSON object.")
+                return run.end(body) if parts[2] == "end" else run.effects.posted(body)
         return await self._router(request)
 
     def _here(self, host: str) -> bool:

@@ -18,6 +18,7 @@ LARGEST = 8 << 20  # the largest body, in bytes
 _HEAD = 64 << 10
 _PATIENCE = 30.0  # seconds after which the connection of a request that was refused is closed
 _LEFT_OPEN = 64  # the most connections that an idle process has
+_DIGITS = 20  # the most digits of a body's length
 _SIZE = 1 << 10  # the most bytes of a chunk's size and its line end
 _REASONS = {
     200: "OK", 201: "Created", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
@@ -38,7 +39,7 @@ class HttpRequest:
     def json(self) -> Mapping[str, Any]:
         found = json.loads(self.body or b"{}")
         if not isinstance(found, dict):
-            raise ValueError("the body is no JSON object")
+            raise ValueError(f"it is a JSON {type(found).__name__}")
         return found
 
     @property
@@ -259,8 +260,8 @@ def _head_of(data: bytes) -> _Head:
     if headers.get("transfer-encoding", "").lower() == "chunked":
         return _Head(parts[0], path, headers, None)
     length = headers.get("content-length", "0")
-    if not length.isdecimal():
-        raise HttpError(400, f"content-length is '{length}'; expected a number.")
+    if not length.isdecimal() or len(length) > _DIGITS:
+        raise HttpError(400, f"content-length is '{length[:_DIGITS]}'; expected a number of at most {_DIGITS} digits.")
     if int(length) > LARGEST:
         raise HttpError(413, f"the body has {int(length):,} bytes; at most {LARGEST:,} are read.")
     return _Head(parts[0], path, headers, int(length))

@@ -16,12 +16,15 @@ another crash or none in the replay) is a failure of the system: the episode is 
 from __future__ import annotations
 
 import inspect
+import math
+import sys
 import weakref
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 from interplay.config import Section
@@ -31,7 +34,7 @@ from interplay.envs.programs.coroutine import CoroutineRun, How
 from interplay.envs.programs.counts import CRASHED, count, crash_line
 from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.options import OutsideOptions
-from interplay.envs.programs.process import ProcessRun
+from interplay.envs.programs.process import LENT, ProcessRun
 from interplay.envs.programs.replay import Answered, Decided, answer_again, begun, expect
 from interplay.envs.programs.rows import row
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
@@ -106,7 +109,7 @@ class Asking(Env):
     def _begun(self) -> ProgramRun:
         if self._run is None:
             if self._record:
-                self._refuse_effects()
+                self.refuse_replays()
                 begun()
             self.log.replaying = bool(self._record)
             self._run = self._started()
@@ -120,7 +123,8 @@ class Asking(Env):
         ending.begin()
         return run
 
-    def _refuse_effects(self) -> None:
+    def refuse_replays(self) -> None:
+        """Raise if the program must not be replayed."""
         if self.effects:
             raise ConfigError(
                 "the program declares env.program.effects = true, so that it must not be replayed, but a tree of "
@@ -187,7 +191,11 @@ class Asking(Env):
     # -- playing --------------------------------------------------------------------------------------------------
 
     def step(self, actions: dict[Role, str]) -> Rewards:
-        return self._decide({role: Reply(Spoken(text)) for role, text in actions.items()})
+        return self.say({role: Spoken(text) for role, text in actions.items()})
+
+    def say(self, spoken: Mapping[Role, Spoken]) -> Rewards:
+        """Like `step`, with replies that may call the program's tools."""
+        return self._decide({role: Reply(one) for role, one in spoken.items()})
 
     def act(self, turns: Mapping[Role, Turn]) -> Rewards:
         return self._decide({role: Reply.of(turn) for role, turn in turns.items()})
@@ -235,7 +243,7 @@ class Asking(Env):
     def state(self) -> str:
         lines = [f"{c.role}: {c.reply.content}" for c in self.calls]
         if self._crash is not None:
-            lines.append(crash_line(self._crash.signature))
+            lines += [str(self._crash), crash_line(self._crash.signature)]
         return "\n".join(lines)
 
     def fork(self, seed: int | None = None) -> Self:
@@ -247,6 +255,20 @@ class Asking(Env):
     def close(self) -> None:
         if self._run is not None:
             self._run.close()
+
+
+def _users(key: str, name: str) -> Callable[..., Any]:
+    """Import a function of the user into this process. Its module may be the program's own, so it can import what
+    programs can."""
+    if str(LENT) not in sys.path:
+        sys.path.append(str(LENT))
+    try:
+        return imported(key, name)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error} The trainer calls it, under its own Python. If its module needs packages that only the program "
+            "has (env.program.python), move the function to a module without them."
+        ) from None
 
 
 @lru_cache(maxsize=64)
@@ -280,8 +302,10 @@ class OutsideProgram(Asking):
 
     def start(self) -> ProgramRun:
         options = self.options
+        if options.reward:
+            _users("env.reward", options.reward)  # what cannot be imported is told before the program has run
         if options.coroutine:
-            team = imported("env.coroutine", options.coroutine)
+            team = _users("env.coroutine", options.coroutine)
             only = {role: route.only for role, route in options.route.items() if route.only}
             way = options.program
             how = How(way.seconds, way.history, only, self.log, way.names)
@@ -295,7 +319,7 @@ class OutsideProgram(Asking):
     def rewarded(self, result: Any, calls: list[ProgramTurn]) -> Rewards | Awaitable[Rewards]:
         if not self.options.reward:  # a service posted its rewards
             return self._rewards(result)
-        function = imported("env.reward", self.options.reward)
+        function = _users("env.reward", self.options.reward)
         given = [self.task.data[ROW], result]
         if _parameters(function) > 2:
             given.append(calls)
@@ -317,7 +341,7 @@ class OutsideProgram(Asking):
             yield
         except InterplayError:
             raise
-        except Exception as error:  # the function may raise anything
+        except (Exception, SystemExit) as error:  # the function may raise anything
             raise EnvError(f"env.reward '{self.options.reward}' failed with {ProgramCrash.of(error)}.") from error
 
     @property
@@ -326,8 +350,8 @@ class OutsideProgram(Asking):
 
     def _rewards(self, found: Any) -> Rewards:
         names = self.options.rewards
-        if isinstance(found, bool | int | float):
-            return Rewards.team(names[0], float(found))
+        if isinstance(found, Real):  # numbers of NumPy too
+            found = Rewards.team(names[0], float(found))
         if isinstance(found, Mapping):
             try:
                 found = sum((Rewards.team(n, None if v is None else float(v)) for n, v in found.items()), Rewards())
@@ -342,5 +366,15 @@ class OutsideProgram(Asking):
                 raise EnvError(
                     f"{self._rewarder} gave the reward '{record.name}'; expected one of env.rewards: "
                     f"{', '.join(names)}."
+                )
+            if record.value is not None and not math.isfinite(record.value):
+                raise EnvError(
+                    f"{self._rewarder} gave the reward '{record.name}' the value {record.value}; expected a finite "
+                    "number, or None if there is no score."
+                )
+            if record.role not in (None, *self.roles):
+                raise EnvError(
+                    f"{self._rewarder} gave the reward '{record.name}' to the role '{record.role}'; expected one of "
+                    f"env.roles: {', '.join(self.roles)}."
                 )
         return found

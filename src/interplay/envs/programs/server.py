@@ -71,7 +71,8 @@ class Conversations:
 
 
 class ChatRouter:
-    """`find` returns the answerer of a key. `allowed` says whether requests with this header Host are served."""
+    """`find` returns the answerer of a key, or raises `GoneError` if its episode has ended. `allowed` says whether
+    requests with this header Host are served."""
 
     def __init__(self, find: Callable[[str], Answerer | None], allowed: Callable[[str], bool]) -> None:
         self.find, self.allowed = find, allowed
@@ -81,11 +82,11 @@ class ChatRouter:
             return HttpReply.error(403, "requests of web pages, or to another host's name, are not served.")
         parts = request.path.strip("/").split("/")
         key, path = (parts[1], parts[2:]) if parts[0] == "s" and len(parts) > 2 else (request.key, parts)
-        answerer = self.find(key)
-        if answerer is None:
-            return HttpReply.error(401, "the API key is not known here; expected that of the session.")
         what = "/".join(path[1:] if path[:1] == ["v1"] else path)
         try:
+            answerer = self.find(key)
+            if answerer is None:
+                return HttpReply.error(401, "the API key is not known here; expected that of the session.")
             return await self._routed(request, what, answerer)
         except (WireError, ConfigError) as error:
             return HttpReply.error(400, str(error))
@@ -103,9 +104,9 @@ class ChatRouter:
         if what == "embeddings":
             return await asyncio.to_thread(_passed_on, answerer.embeddings, request.body)
         try:
-            body = request.json()
+            body = _encodable(request)
         except (ValueError, RecursionError) as error:
-            return HttpReply.error(400, f"the body is no JSON: {error}.")
+            return HttpReply.error(400, f"the body cannot be read: {error}; expected a JSON object.")
         if what not in ("chat/completions", "responses"):
             return HttpReply.error(404, f"POST {request.path} is not served; known: chat/completions, responses.")
         return await self._answered(request, _order(what, body, answerer), answerer)
@@ -128,6 +129,19 @@ class ChatRouter:
         if order.stream:
             return HttpReply(events=response_events(order, name, answers[0]))
         return HttpReply.json(response(order, name, answers[0]))
+
+
+def _encodable(request: HttpRequest) -> Mapping[str, Any]:
+    """The body of a request. Half of a surrogate pair, which JSON can contain but no tokenizer can encode, becomes a
+    question mark."""
+    body = request.json()
+    if b"\\ud" in request.body or b"\\uD" in request.body:
+        written = json.dumps(body, ensure_ascii=False)
+        try:
+            written.encode()
+        except UnicodeEncodeError:
+            return dict(json.loads(written.encode("utf-8", "replace")))
+    return body
 
 
 def _order(what: str, body: Mapping[str, Any], answerer: Answerer) -> ChatOrder:

@@ -60,10 +60,10 @@ def _whole(text: str) -> str:
 
 
 def _message(given: Any, number: int, names: Names) -> Message:
-    if not isinstance(given, Mapping) or given.get("role") not in ROLES:
-        role = given.get("role") if isinstance(given, Mapping) else given
+    role = given.get("role") if isinstance(given, Mapping) else given
+    if not isinstance(given, Mapping) or not isinstance(role, str) or role not in ROLES:
         raise WireError(f"messages.{number} has the role {role!r}; expected one of {', '.join(ROLES)}.")
-    role = ROLES[given["role"]]
+    role = ROLES[role]
     content, media = words_of(given.get("content"), f"messages.{number}.content")
     name = given.get("name")
     if name and role == "user" and names == "prefix":
@@ -135,5 +135,10 @@ def tools_of(given: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
             function = {k: tool[k] for k in ("name", "description", "parameters", "strict") if tool.get(k) is not None}
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise WireError(f"tools.{n} is no function with a name; only functions can be called here.")
+        schema = function.get("parameters") or {}
+        if not isinstance(schema, Mapping) or not isinstance(schema.get("properties") or {}, Mapping):
+            raise WireError(
+                f"tools.{n} has parameters that are no JSON schema of an object; expected an object schema."
+            )
         out.append(json.dumps({"type": "function", "function": dict(function)}, ensure_ascii=False))
     return tuple(out)

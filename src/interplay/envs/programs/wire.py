@@ -21,6 +21,13 @@ from interplay.types import HistoryMatch, Message, ProgramCall, Spoken, ToolCall
 
 Json = Mapping[str, Any]
 STOPS = 64  # the most stop strings of a call
+# Fields that would change the answer, or what the model is shown, and what to use instead. A request with one of them
+# is refused, because without them it would be answered wrongly and nobody would know why.
+INSTEAD = {
+    "functions": "tools", "function_call": "tool_choice", "web_search_options": "tools, which the program runs itself",
+    "logit_bias": "guided_choice with the list of allowed replies", "conversation": "previous_response_id",
+    "prompt": "instructions and input", "background": "stream, or a request that waits for its answer",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +74,18 @@ def listed(call: ProgramCall, role: str, options: OutsideOptions) -> ProgramCall
 # -- chat completions -------------------------------------------------------------------------------------------------
 
 
+def _refuse_unknown(body: Json) -> None:
+    for field, instead in INSTEAD.items():
+        if body.get(field):
+            raise WireError(f"{field} is not served here; expected {instead}.")
+
+
 def chat_order(body: Json, names: Names, history: HistoryMatch) -> ChatOrder:
+    _refuse_unknown(body)
     tools = tools_of(body.get("tools") or ())
     tools, only = _choice(tools, body.get("tool_choice"))
     form = body.get("response_format") or {}
-    if form.get("type") == "json_schema":
-        only = only or _listed(form.get("json_schema") or {}, "response_format")
-    elif form.get("type") == "json_object":
-        raise WireError(
-            "response_format 'json_object' cannot be enforced here; expected a strict json_schema whose answers can be "
-            "listed, or no response_format."
-        )
+    only = only or _formed(form, form.get("json_schema") or {}, "response_format", tools)
     if body.get("guided_choice"):  # vLLM's name for a list of the allowed replies
         only = tuple(Spoken(str(text)) for text in body["guided_choice"])
         if len(only) > LIMIT:
@@ -87,14 +95,14 @@ def chat_order(body: Json, names: Names, history: HistoryMatch) -> ChatOrder:
     call = ProgramCall(
         tools,
         _stops(body.get("stop")),
-        _limit(body.get("max_completion_tokens") or body.get("max_tokens")),
+        _limit(body.get("max_tokens") if body.get("max_completion_tokens") is None else body["max_completion_tokens"]),
         only,
         bool(body.get("logprobs")),
         body.get("parallel_tool_calls") is not False,
         history,
     )
-    n = body.get("n") or 1
-    if not isinstance(n, int) or not 1 <= n <= 128:
+    n = 1 if body.get("n") is None else body["n"]
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 128:
         raise WireError(f"n is {n!r}; expected a whole number from 1 to 128.")
     usage = bool((body.get("stream_options") or {}).get("include_usage"))
     return ChatOrder(
@@ -135,7 +143,7 @@ def _stops(given: Any) -> tuple[str, ...]:
 def _limit(given: Any) -> int | None:
     if given is None:
         return None
-    if not isinstance(given, int) or given < 1:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
         raise WireError(f"the token limit is {given!r}; expected a whole number of at least 1.")
     return given
 
@@ -151,33 +159,60 @@ def _choice(tools: tuple[str, ...], choice: Any) -> tuple[tuple[str, ...], tuple
         named = (choice.get("function") or choice).get("name")
     elif choice not in ("required", "any"):
         raise WireError(f"tool_choice is {choice!r}; expected auto, none, required or one function.")
-    only: list[Spoken] = []
-    for tool in tools:
-        function = json.loads(tool)["function"]
-        if named in (None, function["name"]):
-            try:
-                values = every(function.get("parameters") or {"type": "object"})
-            except Unlistable as why:
-                raise WireError(
-                    f"tool_choice requires a call of '{function['name']}', which can be enforced only if every call "
-                    f"can be listed, but {why}; expected tool_choice 'auto'."
-                ) from None
-            only += [Spoken("", (ToolCall("", function["name"], json.dumps(v)),)) for v in values]
-    if not only:
+    if not tools:
+        raise WireError(f"tool_choice is {choice!r}, but the request has no tools; expected tools, or no tool_choice.")
+    wanted = [tool for tool in tools if named in (None, _function(tool)["name"])]
+    if not wanted:
         raise WireError(f"tool_choice names '{named}', which is not among the tools; expected one of them.")
-    return tools, tuple(only)
+    return tools, _calls(wanted, "tool_choice requires a call of", "expected tool_choice 'auto'")
 
 
-def _listed(form: Json, where: str) -> tuple[Spoken, ...]:
+def _function(tool: str) -> dict[str, Any]:
+    """The function in a tool's JSON text."""
+    return dict(json.loads(tool)["function"])
+
+
+def _calls(tools: Sequence[str], why: str, instead: str, room: int = LIMIT) -> tuple[Spoken, ...]:
+    """All calls of the tools, at most `room`. If they cannot be listed, the request is refused because of `why`."""
+    only: list[Spoken] = []
+    for function in map(_function, tools):
+        name = function["name"]
+        try:
+            values = every(function.get("parameters") or {"type": "object"})
+        except Unlistable as reason:
+            raise WireError(
+                f"{why} '{name}', which can be enforced only if every call can be listed, but {reason}; {instead}."
+            ) from None
+        only += [Spoken("", (ToolCall("", name, json.dumps(v)),)) for v in values]
+        if len(only) > room:
+            raise WireError(f"{why} '{name}', and with it more than {LIMIT:,} replies would be allowed; {instead}.")
+    return tuple(only)
+
+
+def _formed(given: Json, form: Json, where: str, tools: tuple[str, ...]) -> tuple[Spoken, ...]:
+    """All replies in the format that is `given`, whose schema is in `form`. Empty if any reply is allowed. A model that
+    has tools may also call one of them."""
+    kind = given.get("type", "text")
+    if kind == "text":
+        return ()
+    if kind != "json_schema":
+        raise WireError(
+            f"{where} '{kind}' cannot be enforced here; expected a strict json_schema whose answers can be listed, or "
+            f"no {where}."
+        )
     if not form.get("strict"):
         return ()
     try:
-        return tuple(Spoken(json.dumps(value)) for value in every(form.get("schema") or {}))
+        answers = tuple(Spoken(json.dumps(value)) for value in every(form.get("schema") or {}))
     except Unlistable as why:
         raise WireError(
             f"{where} is a strict JSON schema, which can be enforced only if all answers can be listed, but {why}; "
             "expected enums, booleans and bounded integers, or strict = false."
         ) from None
+    room = LIMIT - len(answers)
+    calls = _calls(tools, f"{where} is a strict JSON schema, beside which the model may call",
+                   "expected tool_choice 'none' or strict = false", room)  # fmt: skip
+    return answers + calls
 
 
 # -- responses --------------------------------------------------------------------------------------------------------
@@ -185,12 +220,10 @@ def _listed(form: Json, where: str) -> tuple[Spoken, ...]:
 
 def responses_order(body: Json, before: tuple[Message, ...], names: Names, history: HistoryMatch) -> ChatOrder:
     """`before` is the conversation that `previous_response_id` names, its answer included."""
+    _refuse_unknown(body)
     tools, only = _choice(tools_of(body.get("tools") or ()), body.get("tool_choice"))
     form = (body.get("text") or {}).get("format") or {}
-    if form.get("type") == "json_schema":
-        only = only or _listed(form, "text.format")
-    elif form.get("type") == "json_object":
-        raise WireError("text.format 'json_object' cannot be enforced here; expected a strict json_schema, or none.")
+    only = only or _formed(form, form, "text.format", tools)
     parallel = body.get("parallel_tool_calls") is not False
     call = ProgramCall(tools, (), _limit(body.get("max_output_tokens")), only, False, parallel, history)
     given = body.get("input")

@@ -199,6 +199,26 @@ def pays(row: dict[str, Any]) -> str:
     return str(pay(talk("solver", f"{receipt} And the tip?"))["receipt"])
 
 
+def asks_a_stranger(row: dict[str, Any]) -> str:
+    return talk("gpt-4o")
+
+
+def must_be_a_number(row: dict[str, Any]) -> int:
+    return int(talk())
+
+
+def calls_a_tool(row: dict[str, Any]) -> str:
+    """The planner must call one of two tools, and then it says something."""
+    client = Client()
+    said: list[dict[str, Any]] = [{"role": "user", "content": f"task {row['index']}"}]
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("left", "right")]
+    body = {"model": "planner", "messages": said, "tools": tools, "tool_choice": "required"}
+    _, data = client.post("chat/completions", body)
+    reply = json.loads(data)["choices"][0]["message"]
+    told = {"role": "tool", "tool_call_id": reply["tool_calls"][0]["id"], "content": "done"}
+    return client.ask("planner", [*said, reply, told], tools=tools)
+
+
 def length(row: Any, result: Any) -> float:
     return float(len(str(result)))
 

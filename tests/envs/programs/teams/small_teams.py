@@ -196,6 +196,26 @@ def gives_words(row: Row, result: str) -> dict[str, Any]:
     return {"score": "high"}
 
 
+def gives_nan(row: Row, result: str) -> dict[str, float]:
+    return {"score": float("nan")}
+
+
+def gives_a_stranger(row: Row, result: str) -> Any:
+    from interplay.types import Rewards
+
+    return Rewards.agent("score", {"judge": 1.0})
+
+
+def exits(row: Row, result: str) -> float:
+    sys.exit("no reward")
+
+
+def numpy_float(row: Row, result: str) -> Any:
+    import numpy as np
+
+    return np.float32(0.5)
+
+
 async def later(row: Row, result: str) -> dict[str, float]:
     await asyncio.sleep(0)
     return {"score": 0.5, "words": 2.0}
