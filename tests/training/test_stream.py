@@ -536,7 +536,7 @@ def test_a_snapshot_stays_in_memory_while_an_episode_plays_against_it(tmp_path: 
         if not hasattr(trainer, "feed"):  # before the stream begins
             seat(wanted)
             return
-        if trainer.step_index and trainer.feed.stream.gate.is_set():
+        if trainer.step_index and not trainer.feed.stream.pause.on:
             moved.extend(map(str, trainer.snapshots.seated ^ set(wanted)))
         playing = {who for seats in trainer.feed._seats.values() for who in feed.snapshots_in(seats)}
         gone.extend(str(who) for who in playing - set(wanted))
