@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import math
 import random
 import threading
 from pathlib import Path
@@ -600,6 +601,24 @@ def test_stale_tokens_have_no_gradient(tmp_path: Path) -> None:
         trainer.close()
     for name in moved[0]:
         torch.testing.assert_close(moved[0][name], moved[1][name], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_stale_kl_is_a_mean_over_stale_tokens_however_the_step_is_cut(tmp_path: Path, count: int) -> None:
+    """One of four samples is stale, so with four minibatches only one of them has stale tokens."""
+    from dataclasses import replace
+
+    from interplay.training.learner import Objective
+
+    trainer = make(tmp_path, RECIPE, f"train.minibatches={count}", AHEAD)
+    learner = trainer.learners["player"]
+    samples = [Sample(f"s{i}", (3, 4, 5 + i), (20, 21), (-5.0, -5.0), (0, 0), "") for i in range(4)]
+    found = learner.logprobs([Example("player", s) for s in samples])
+    samples = [replace(s, logprobs=tuple(x + 0.5 * (n == 0) for x in found[n])) for n, s in enumerate(samples)]
+    examples = [Example("player", s, 1.0, lags=None if n else (1, 1)) for n, s in enumerate(samples)]
+    metrics = learner.step(examples, Objective(trainer.algorithm.loss, "token", True, 1))
+    trainer.close()
+    assert metrics["stale_kl"] == pytest.approx(math.expm1(-0.5) + 0.5, rel=1e-5)
 
 
 # -- the probe --------------------------------------------------------------------------------------------------------

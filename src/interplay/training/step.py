@@ -69,10 +69,13 @@ def step(
     for wire in wires:
         wire.begin()
     totals: dict[str, dict[str, float]] = {x.name: {} for x in learners}
+    older: dict[str, list[_Account]] = {x.name: [] for x in learners}  # of minibatches with stale tokens
     for k in range(max(map(len, parts.values()))):
         now = [x for x in learners if k < len(parts[x.name])]
         mine = {x.name: parts[x.name][k] for x in now}
-        for name, metrics in _Minibatch(now, mine, objective, old, k == 0).optimise():
+        minibatch = _Minibatch(now, mine, objective, old, k == 0)
+        for name, metrics in minibatch.optimise():
+            older[name] += [minibatch.accounts[name]] if minibatch.accounts[name].stale else []
             whole = totals[name]
             for key, value in metrics.items():
                 before = whole.get(key, 0.0)
@@ -82,6 +85,8 @@ def step(
         learner.steps += 1
         lr = learner.optimizer.param_groups[0]["lr"]
         totals[learner.name] |= {"lr": lr, "turns": float(len(credited[learner.name]))}
+        if stale := older[learner.name]:
+            totals[learner.name]["stale_kl"] = sum(a.stale_kl for a in stale) / sum(a.stale for a in stale)
     return totals | {wire.name: metrics for wire in wires if (metrics := wire.end())}
 
 
@@ -262,8 +267,6 @@ class _Minibatch:
         account = self.accounts[learner.name]
         norm = learner.apply(account.metrics["loss"])
         gaps = {"gap": account.gap, "gap_mean": account.far / max(1, account.tokens)}
-        if account.stale:
-            gaps["stale_kl"] = account.stale_kl / account.stale
         if self.first:
             both = account.tokens + account.stale
             gaps |= {"ratio": math.exp(account.ratio), "ratio_mean": math.exp(account.strayed / both)}
