@@ -621,6 +621,30 @@ def test_stale_kl_is_a_mean_over_stale_tokens_however_the_step_is_cut(tmp_path: 
     assert metrics["stale_kl"] == pytest.approx(math.expm1(-0.5) + 0.5, rel=1e-5)
 
 
+@pytest.mark.parametrize("recipe", [RECIPE, ADAPTED], ids=["full", "adapter"])
+def test_a_policy_takes_no_step_if_all_its_tokens_are_too_old(tmp_path: Path, recipe: dict[str, Any]) -> None:
+    """Otherwise momentum and weight decay would change its weights, and its entropy would be reported as 0."""
+    from dataclasses import replace
+
+    from interplay.training.learner import Objective
+
+    trainer = make(tmp_path, recipe, AHEAD, "train.weight_decay=0.1")
+    learner = trainer.learners["player"]
+    written: list[bool] = []
+    learner.written = lambda: written.append(True)
+    samples = [Sample(f"s{i}", (3, 4, 5 + i), (20, 21), (-5.0, -5.0), (0, 0), "") for i in range(4)]
+    found = []
+    for lags in (None, (2, 3)):
+        now = learner.logprobs([Example("player", s) for s in samples])
+        mine = [replace(s, logprobs=tuple(lp)) for s, lp in zip(samples, now, strict=True)]
+        examples = [Example("player", s, 1.0, lags=lags) for s in mine]
+        metrics = learner.step(examples, Objective(trainer.algorithm.loss, "token", False, 1))
+        found.append({k: v.detach().clone() for k, v in learner.weights().items()})
+    trainer.close()
+    assert len(written) == 1 and all(torch.equal(v, found[1][k]) for k, v in found[0].items())
+    assert metrics["stale_kl"] == pytest.approx(0.0, abs=1e-6) and "entropy" not in metrics
+
+
 # -- the probe --------------------------------------------------------------------------------------------------------
 
 

@@ -75,12 +75,13 @@ def step(
         mine = {x.name: parts[x.name][k] for x in now}
         minibatch = _Minibatch(now, mine, objective, old, k == 0)
         for name, metrics in minibatch.optimise():
-            older[name] += [minibatch.accounts[name]] if minibatch.accounts[name].stale else []
             whole = totals[name]
             for key, value in metrics.items():
                 before = whole.get(key, 0.0)
                 worst = key.startswith(("gap", "ratio"))
                 whole[key] = max(before, value) if worst else before + value / len(parts[name])
+        for name, account in minibatch.accounts.items():
+            older[name] += [account] if account.stale else []
     for learner in learners:
         learner.steps += 1
         lr = learner.optimizer.param_groups[0]["lr"]
@@ -185,14 +186,15 @@ class _Minibatch:
         for account in self.accounts.values():
             account.read()
         self.accounts = _joined(ranks.everywhere(self.accounts))
-        moving = [x for x in self.learners if x.name in self.accounts]
+        # If all tokens of a policy are too old to count, its gradient is 0, and a step would follow momentum alone.
+        moving = [x for x in self.learners if x.name in self.accounts and self.accounts[x.name].weight]
         for learner in moving:
             ranks.add_gradients(learner.masters.whole)
         for learner in moving:
             _refuse_gap(learner, self.accounts[learner.name], self.learners)
         for learner in moving:
             yield learner.name, self._moved(learner)
-        for wire in self.lead.channels:
+        for wire in self.lead.channels if moving else ():
             wire.apply(sum(account.metrics["loss"] for account in self.accounts.values()))
 
     def _total(self, batch: MicroBatch, logp_M: Tensor, entropy_M: Tensor) -> Tensor:
