@@ -105,6 +105,30 @@ class Cards(Env):
         return twin
 
 
+class Waiting(Cards):
+    """What the roles see is there only after `settle`."""
+
+    settled = False
+
+    async def settle(self) -> None:
+        self.settled = True
+
+    def observe(self) -> dict[Role, Observation]:
+        if not self.settled:
+            raise RuntimeError("observe() was called before settle()")
+        return super().observe()
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.settled = False
+        return super().step(actions)
+
+
+def test_an_environment_that_waits_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "waiting", Waiting)
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "cards", Cards)
+    assert check("waiting", {}) == check("cards", {}) and all(found.passed for found in check("waiting", {}))
+
+
 class DealtFromElsewhere(Cards):
     """Deterministic after it was made, but it does not depend on its task."""
 

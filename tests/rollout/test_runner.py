@@ -20,7 +20,7 @@ from interplay.envs import Env
 from interplay.errors import EngineError
 from interplay.rollout import line
 from interplay.rollout.records import to_json
-from interplay.types import Episode, Keys, Level, Message, Observation, Reward, Rewards, Role, Status, Stop, Task
+from interplay.types import Episode, Keys, Level, Message, Observation, Reward, Rewards, Role, Status, Stop, Task, Turn
 
 # X takes the upper row: 1, 2, 3; O answers 4, 5.
 ROW = {0: "1", 1: "4", 2: "2", 3: "5", 4: "3"}
@@ -166,6 +166,70 @@ def test_an_environment_may_wait_and_its_late_rewards_may_name_their_turns(
     assert [t.role for t in line] == ["a", "b", "a"]
     found = [[(r.name, r.value) for r in t.rewards] for t in line]
     assert found == [[("tip", 3.0), ("goal", 7.0)], [("tip", 0.5), ("goal", 7.0)], [("tip", 5.0)]]
+
+
+class Hindsight(Relay):
+    """What a says last decides what its first turn is worth; the reward comes with that move, or at the end."""
+
+    at_the_end = False
+
+    def _late(self) -> Rewards:
+        return Rewards((Reward("tip", Level.PROCESS, "a", float(self.said[2][-1]), turn=0),))
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        found = super().step(actions)
+        return found if self.at_the_end or len(self.said) < 3 else found + self._late()
+
+    def outcome(self) -> Rewards:
+        return super().outcome() + self._late() if self.at_the_end else super().outcome()
+
+
+@pytest.mark.parametrize("continuation", ["playout", "none"])
+@pytest.mark.parametrize("at_the_end", [False, True], ids=["with the move", "at the end"])
+def test_a_reward_that_names_an_earlier_turn_is_no_part_of_a_candidates_worth(
+    table: Any, known_as: Any, monkeypatch: pytest.MonkeyPatch, at_the_end: bool, continuation: Any
+) -> None:
+    monkeypatch.setattr(Hindsight, "at_the_end", at_the_end)
+    plan = Tree(2, continuation, playouts=1)
+    (episode,) = table(lambda c: f"yes{c.candidate}", env=known_as("hindsight", Hindsight), plan=plan).play()
+    last = [t for t in episode.turns if t.decision == 2 and t.outlook is not None]
+    assert len(last) == 2 and all(all(r.turn is None for r in t.outlook.rewards) for t in last if t.outlook)
+    first = [t for t in episode.line("a") if t.decision == 0]
+    assert [r.name for r in first[0].rewards] == ["tip"], "the turn that it names gets it"
+
+
+class Repaid(Relay):
+    """Four moves; each move of a brings a reward of 3 for a's first turn."""
+
+    def observe(self) -> dict[Role, Observation]:
+        role = self.roles[len(self.said) % 2]
+        return {role: Observation((Message("user", f"{self.said}"),), fresh=True)} if len(self.said) < 4 else {}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        first = Reward("tip", Level.PROCESS, "a", 3.0, turn=0)
+        return super().step(actions) + (Rewards((first,)) if "a" in actions else Rewards())
+
+
+class Listening:
+    """A critic that notes what it is told that the step of each kept turn paid."""
+
+    def __init__(self) -> None:
+        self.paid: list[tuple[int, Role, list[float | None]]] = []
+
+    def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
+        self.paid.append((turn.decision, role, [r.value for r in rewards.of(role)]))
+
+    async def value(self, role: Role, env: Env, turn: Turn) -> float:
+        return 0.0
+
+
+def test_a_critic_is_not_told_of_rewards_that_name_an_earlier_turn(table: Any, known_as: Any) -> None:
+    """Its target is the return of the turn less what the step paid, and this return does not hold them."""
+    critic = Listening()
+    plan = Tree(2, "critic")
+    (episode,) = table(lambda c: f"yes{c.candidate}", env=known_as("repaid", Repaid), plan=plan, critic=critic).play()
+    assert episode.error is None
+    assert critic.paid == [(0, "a", [3.0]), (1, "b", []), (2, "a", [])]
 
 
 def test_turns_are_stamped_when_they_are_sampled(table: Any, known_as: Any, renderer: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from interplay.engines.pause import pausable
 from interplay.errors import ConfigError
 from interplay.rollout.runner import Seated
 from interplay.rollout.stream import DrawnTask, Group, Pace, Stream
@@ -211,27 +212,32 @@ def test_the_end_gives_up_what_is_played() -> None:
     assert run(main()).playing == 0
 
 
-def test_a_pause_waits_until_no_engine_works() -> None:
-    busy = [True]
+def test_a_pause_waits_for_open_requests_of_episodes() -> None:
+    """And an episode that asks again meanwhile, as after a tool's answer, waits until the pause is over."""
 
     async def main() -> list[str]:
-        fake = Fake(Pace(1, 1, 0, 1), idle=lambda: not busy[0])
         order: list[str] = []
 
-        async def finish() -> None:
+        async def answered(what: str) -> None:
             await asyncio.sleep(0.02)
-            order.append("idle")
-            busy[0] = False
+            order.append(what)
 
-        task = asyncio.create_task(finish())
-        async with fake.stream.paused():
-            order.append("paused")
-            assert not fake.stream.gate.is_set()
-        assert fake.stream.gate.is_set()
-        await task
+        async def hook(number: int, replica: int) -> None:
+            await pausable(lambda: answered("first"))
+            await pausable(lambda: answered("second"))
+
+        fake = Fake(Pace(1, 1, 0, 1), hook)
+        async with fake.stream.running() as stream:
+            stream.begin(0, 0)
+            await soon(lambda: fake.playing == 1)
+            async with stream.paused():
+                order.append("paused")
+                await asyncio.sleep(0.06)
+                order.append("goes on")
+            await stream.pull(1)
         return order
 
-    assert run(main()) == ["idle", "paused"]
+    assert run(main()) == ["first", "paused", "goes on", "second"]
 
 
 def test_nothing_is_lost_whatever_the_order_of_endings() -> None:

@@ -24,6 +24,7 @@ from interplay.agents.bots import bot as bots
 from interplay.agents.render import Renderer
 from interplay.config import Section, parse
 from interplay.envs import env as environments
+from interplay.envs.games.tictactoe import TicTacToe
 from interplay.errors import ConfigError, DataError, ToolError
 from interplay.models.locate import locate
 from interplay.rewards.calculator import calculate
@@ -50,6 +51,32 @@ RECIPE: dict[str, Any] = {
     "train": {"steps": 1, "lr": 1e-2},
     "records": {"tensorboard": "off"},
 }
+
+
+class Waiting(TicTacToe):
+    """The board can be seen only after `settle`."""
+
+    settled = False
+
+    async def settle(self) -> None:
+        self.settled = True
+
+    def observe(self) -> dict[str, Observation]:
+        assert self.settled, "observe() was called before settle()"
+        return super().observe()
+
+    def step(self, actions: dict[str, str]) -> Rewards:
+        self.settled = False
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "grpo", "group": 2}, {"name": "magrpo"}], ids=str)
+def test_an_environment_that_waits_is_imitated_and_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any]
+) -> None:
+    monkeypatch.setitem(environments.ENVIRONMENTS.classes, "waiting", Waiting)
+    trainer = train(tmp_path, {**RECIPE, "env": {"name": "waiting"}, "algorithm": algorithm})
+    assert trainer.step_index == 1
 
 
 def place(sample: Sample) -> tuple[int, str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import math
 import random
 import threading
 from pathlib import Path
@@ -536,7 +537,7 @@ def test_a_snapshot_stays_in_memory_while_an_episode_plays_against_it(tmp_path: 
         if not hasattr(trainer, "feed"):  # before the stream begins
             seat(wanted)
             return
-        if trainer.step_index and trainer.feed.stream.gate.is_set():
+        if trainer.step_index and not trainer.feed.stream.pause.on:
             moved.extend(map(str, trainer.snapshots.seated ^ set(wanted)))
         playing = {who for seats in trainer.feed._seats.values() for who in feed.snapshots_in(seats)}
         gone.extend(str(who) for who in playing - set(wanted))
@@ -600,6 +601,48 @@ def test_stale_tokens_have_no_gradient(tmp_path: Path) -> None:
         trainer.close()
     for name in moved[0]:
         torch.testing.assert_close(moved[0][name], moved[1][name], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_stale_kl_is_a_mean_over_stale_tokens_however_the_step_is_cut(tmp_path: Path, count: int) -> None:
+    """One of four samples is stale, so with four minibatches only one of them has stale tokens."""
+    from dataclasses import replace
+
+    from interplay.training.learner import Objective
+
+    trainer = make(tmp_path, RECIPE, f"train.minibatches={count}", AHEAD)
+    learner = trainer.learners["player"]
+    samples = [Sample(f"s{i}", (3, 4, 5 + i), (20, 21), (-5.0, -5.0), (0, 0), "") for i in range(4)]
+    found = learner.logprobs([Example("player", s) for s in samples])
+    samples = [replace(s, logprobs=tuple(x + 0.5 * (n == 0) for x in found[n])) for n, s in enumerate(samples)]
+    examples = [Example("player", s, 1.0, lags=None if n else (1, 1)) for n, s in enumerate(samples)]
+    metrics = learner.step(examples, Objective(trainer.algorithm.loss, "token", True, 1))
+    trainer.close()
+    assert metrics["stale_kl"] == pytest.approx(math.expm1(-0.5) + 0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, ADAPTED], ids=["full", "adapter"])
+def test_a_policy_takes_no_step_if_all_its_tokens_are_too_old(tmp_path: Path, recipe: dict[str, Any]) -> None:
+    """Otherwise momentum and weight decay would change its weights, and its entropy would be reported as 0."""
+    from dataclasses import replace
+
+    from interplay.training.learner import Objective
+
+    trainer = make(tmp_path, recipe, AHEAD, "train.weight_decay=0.1")
+    learner = trainer.learners["player"]
+    written: list[bool] = []
+    learner.written = lambda: written.append(True)
+    samples = [Sample(f"s{i}", (3, 4, 5 + i), (20, 21), (-5.0, -5.0), (0, 0), "") for i in range(4)]
+    found = []
+    for lags in (None, (2, 3)):
+        now = learner.logprobs([Example("player", s) for s in samples])
+        mine = [replace(s, logprobs=tuple(lp)) for s, lp in zip(samples, now, strict=True)]
+        examples = [Example("player", s, 1.0, lags=lags) for s in mine]
+        metrics = learner.step(examples, Objective(trainer.algorithm.loss, "token", False, 1))
+        found.append({k: v.detach().clone() for k, v in learner.weights().items()})
+    trainer.close()
+    assert len(written) == 1 and all(torch.equal(v, found[1][k]) for k, v in found[0].items())
+    assert metrics["stale_kl"] == pytest.approx(0.0, abs=1e-6) and "entropy" not in metrics
 
 
 # -- the probe --------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from interplay.agents.soft import ChannelLink
 from interplay.agents.syntax import Wanted
 from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
+from interplay.engines.pause import pausable
 from interplay.envs import Env
 from interplay.types import Message, Observation, ProgramCall, Role, Sample, Spoken, Status, Stop, Turn, seed_of
 
@@ -96,7 +97,7 @@ class ModelAgent:
         mask = self._mask(view.observation)
         began = time.monotonic()
         request = Request(key, prompt.ids, seed_of(*key), asked.sampling, self.adapter, mask, media=prompt.media)
-        completion = await self.engine.generate(request)
+        completion = await pausable(lambda: self.engine.generate(request))
         name = stamp.turn_id(self.role)
         sample = Sample(
             f"{name}.{asked.call}" if asked.call else name,

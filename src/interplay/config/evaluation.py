@@ -57,7 +57,9 @@ class EvalSection(Section):
     )
     best_of: int = Field(1, ge=1, description="interplay eval: policies sample this many replies and give the best one")
     best_by: str | None = Field(
-        None, description="the judge that chooses the best reply; it must be a reward model or a verifier"
+        None,
+        description="with eval.best_of: the judge whose score chooses the best reply; its kind must be reward_model, "
+        "verifier or function",
     )
     before: bool = Field(True, description="evaluate before training")
     after: bool = Field(True, description="evaluate after training")

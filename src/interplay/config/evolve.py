@@ -30,12 +30,12 @@ class EvolveSection(Section):
     nodes: int = Field(8, ge=1, description="the largest number of nodes of a workflow")
     motifs: list[MotifName] = Field(
         ["vote", "ensemble", "review", "test", "program", "hand_over", "drop"],
-        description="the changes that may make a new workflow",
+        description="the typical changes that may make a new workflow from the best one so far",
     )
     verify: str = Field(
         "",
-        description="the check of the motif test: module:function, called with the task and the text; empty: the motif "
-        "test is not used",
+        description="the function that the change `test` of evolve.motifs uses to check an answer: module:function, "
+        "called with the task and the text; empty: the change `test` is not used",
     )
     fade: float = Field(
         0.8,

@@ -66,7 +66,7 @@ class JudgeAuditSection(Section):
         description="gold:NAME, a component of the reward that is not trained on, to compare the judge's reward with",
     )
     every: int = Field(1, ge=1, description="steps between comparisons with gold")
-    window: int = Field(3, ge=1, description="how many of these comparisons are averaged")
+    window: int = Field(3, ge=1, description="how many of the latest comparisons with gold are averaged")
     drop: float = Field(
         0.1, gt=0, description="how far gold may fall below its best value while the judge's reward rises"
     )

@@ -124,7 +124,11 @@ class PolicySection(Section):
         None, ge=0, description="warm-up steps of this policy; default: train.warmup_steps"
     )
     final_lr: float | None = Field(
-        None, ge=0, le=1, description="final share of the learning rate of this policy; default: train.final_lr"
+        None,
+        ge=0,
+        le=1,
+        description="where a linear or cosine schedule of this policy ends, as a share of its learning rate; default: "
+        "train.final_lr",
     )
     weight_decay: float | None = Field(
         None, ge=0, description="weight decay of this policy; default: train.weight_decay"
@@ -138,8 +142,8 @@ class PolicySection(Section):
     )
     frozen: list[list[int]] = Field(
         [],
-        description="steps in which the policy plays and is not trained, counted from 0: [first, end] without the step "
-        "end, or [first] for all later steps",
+        description="ranges of steps in which the policy plays but is not trained. Steps are counted from 0: "
+        "[first, end] lasts until just before step end, and [first] until the end of the run",
     )
 
     @field_validator("senses")

@@ -40,6 +40,24 @@ _PACKAGED = Path(__file__).parents[1] / "recipes"  # a link to the repository's 
 _POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # it is also the name of a folder in every checkpoint
 
 
+class EnvSection(Open):
+    """The environment, and its options."""
+
+    name: str = Field(
+        description="the environment: a name that `interplay envs` lists, or package.module:Class; the environment's "
+        "options are further keys of [env]"
+    )
+
+
+class AlgorithmSection(Open):
+    """The algorithm, and its options."""
+
+    name: str = Field(
+        description="the algorithm: a name that `interplay algorithms` lists, or package.module:Class; the algorithm's "
+        "options are further keys of [algorithm]"
+    )
+
+
 class Recipe(Section):
     """Everything a run is made from."""
 
@@ -51,7 +69,7 @@ class Recipe(Section):
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="number format of the weights; auto is bfloat16 on a GPU and float32 elsewhere"
     )
-    env: Open
+    env: EnvSection
     policies: dict[str, PolicySection]
     seats: str | dict[str, str] = Field(
         description="who plays which role: one policy for all roles, or a table with a policy or bot:NAME for each "
@@ -60,7 +78,7 @@ class Recipe(Section):
     matchups: list[MatchupSection] = Field(
         [], description="other line-ups for a share of the episodes; the remaining episodes are played with [seats]"
     )
-    algorithm: Open
+    algorithm: AlgorithmSection
     reward: RewardSection = RewardSection()
     sampling: SamplingSection = SamplingSection()
     tools: ToolSection = ToolSection()

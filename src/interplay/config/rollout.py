@@ -29,10 +29,15 @@ class SamplingSection(Section):
     max_tokens: int = Field(64, ge=1, description="the largest number of tokens in one reply")
     stop: list[str] = Field([], description="strings that end a reply; they are part of the reply")
     best_of: int = Field(
-        1, ge=1, description="policies that are not trained sample this many replies and give the best one"
+        1,
+        ge=1,
+        description="policies that are not trained sample this many replies and give the one that sampling.best_by "
+        "prefers",
     )
     best_by: str | None = Field(
-        None, description="the judge that chooses the best reply; it must be a reward model or a verifier"
+        None,
+        description="with sampling.best_of: the judge whose score chooses the best reply; its kind must be "
+        "reward_model, verifier or function",
     )
     legal: bool = Field(
         False,
@@ -63,9 +68,16 @@ class StreamSection(Section):
     """How rollout and training overlap. With `max_staleness = 0` a training step waits for its own episodes, and they
     are all sampled with the newest weights. Above 0, episodes go on while the learner works."""
 
-    max_staleness: int = Field(0, ge=0, description="by how many training steps sampling may run ahead of training")
+    max_staleness: int = Field(
+        0,
+        ge=0,
+        description="by how many training steps sampling may run ahead of training; 0: each training step waits for "
+        "its own episodes; above 0: episodes go on while the learner works, with weights that are as many steps old",
+    )
     stale: Literal["mask", "drop"] = Field(
-        "mask", description="tokens older than max_staleness: leave them out of the loss, or drop their whole episode"
+        "mask",
+        description="what happens to tokens that weights older than max_staleness have sampled: mask leaves them out "
+        "of the loss, drop leaves out their whole episode",
     )
     min_group: int = Field(
         1,
@@ -75,8 +87,8 @@ class StreamSection(Section):
     )
     cache: Literal["recompute", "keep"] = Field(
         "recompute",
-        description="what happens to the cache of a reply that is being sampled when the weights change: compute it "
-        "again, or keep it",
+        description="what happens to the key-value cache of a reply that is being sampled when the weights change: "
+        "recompute computes it again with the new weights, keep goes on with it",
     )
     deterministic: bool | None = Field(
         None,
@@ -86,8 +98,8 @@ class StreamSection(Section):
     probe: int = Field(
         256,
         ge=0,
-        description="how many recent tokens of each policy, from 16 replies at most, the engine scores after every "
-        "update, to compare them with the learner; 0: none",
+        description="after every update, the engine computes the log-probs of this many recent tokens of each policy "
+        "(of 16 replies at most), and the run stops if the learner's differ; 0: no comparison",
     )
 
 
@@ -95,7 +107,10 @@ class CurriculumSection(Section):
     """Which levels (options of the environment) are trained on. Without this section, every task has the options of
     [env]."""
 
-    kind: Literal["staged", "self_paced", "replay"] = Field(description="how the next levels are chosen")
+    kind: Literal["staged", "self_paced", "replay"] = Field(
+        description="how levels are chosen: staged goes to the next stage after enough successes; self_paced changes "
+        "one difficulty until a target share succeeds; replay repeats known levels with high scores"
+    )
     success: str = Field("solved", description="an episode is a success if this reward adds up to more than 0")
     stages: list[dict[str, Any]] = Field(
         [], description="staged: the environment's options in each stage, the easiest first"

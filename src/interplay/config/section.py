@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from interplay.errors import ConfigError, did_you_mean
 
@@ -29,9 +29,7 @@ class Open(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    name: str = Field(
-        description="name of the environment or algorithm, or package.module:Class; its options are further keys here"
-    )
+    name: str
     _before: str | None = PrivateAttr(default=None)  # the name in the file, if an override changed only the name
 
     def renamed(self, before: str) -> None:

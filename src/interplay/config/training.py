@@ -142,7 +142,10 @@ class CheckpointSection(Section):
     """The saved states of a run. A killed run continues from the newest one, and `eval`, `export` and `play` use it."""
 
     every: int = Field(
-        1, ge=1, description="steps between checkpoints; a killed run loses as many, or more if `share` leaves some out"
+        1,
+        ge=1,
+        description="steps between checkpoints; a killed run loses the steps since its newest one, which are more if "
+        "checkpoint.share leaves some out",
     )
     share: float = Field(
         0.1,

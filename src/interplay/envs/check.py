@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from interplay.config import validate
-from interplay.envs.env import Env, lookup, make, outcome_of, sample_task
+from interplay.envs.env import Env, lookup, make, outcome_of, sample_task, seen_now
 from interplay.envs.splits import SPLITS
 from interplay.errors import ConfigError
 from interplay.types import Level, Observation, Rewards, Role, Task, seed_of
@@ -76,7 +76,7 @@ class _Play:
 
 def _advance(env: Env, player: PlayRule, limit: int = SHORT) -> _Play:
     play = _Play()
-    while len(play.actions) < limit and (seen := dict(env.observe())):
+    while len(play.actions) < limit and (seen := dict(seen_now(env))):
         before = f"observations {seen!r}, state {env.state()!r}"
         if (actions := player(seen)) is None:
             break
@@ -92,7 +92,7 @@ def _finish(env: Env, player: PlayRule) -> _Play:
     """Play to the end (or the short limit) and ask for the outcome, which ends the trace."""
     play = _advance(env, player)
     play.rewards.append(outcome_of(env))
-    play.trace.append(f"observations {env.observe()!r}, state {env.state()!r}, outcome {play.rewards[-1]!r}")
+    play.trace.append(f"observations {seen_now(env)!r}, state {env.state()!r}, outcome {play.rewards[-1]!r}")
     return play
 
 
@@ -159,7 +159,7 @@ def _determinism(task: Task, rng: random.Random) -> int:
     env, script = make(task), _scripted(first.actions)
 
     def looking_twice(seen: Mapping[Role, Observation]) -> dict[Role, str] | None:
-        _same([repr(dict(seen))], [repr(dict(env.observe()))], "observe() called twice")
+        _same([repr(dict(seen))], [repr(dict(seen_now(env)))], "observe() called twice")
         return script(seen)
 
     _same(first.trace, _finish(env, looking_twice).trace, "played twice with the same actions")
@@ -181,7 +181,7 @@ def _fork_independence(task: Task, rng: random.Random) -> int:
 def _ends(task: Task, player: PlayRule) -> int:
     env = make(task)
     decisions = len(_advance(env, player, LIMIT).actions)
-    _require(not env.observe(), f"not over after {decisions} decisions")
+    _require(not seen_now(env), f"not over after {decisions} decisions")
     return decisions
 
 
@@ -191,7 +191,7 @@ def _hidden_information(task: Task, rng: random.Random) -> int:
     def comparing(seen: Mapping[Role, Observation]) -> dict[Role, str] | None:
         for role, observation in seen.items():
             for other, how in ((env.redeal(role, rng), "redeal"), (env.fork(rng.getrandbits(62)), "fork with a seed")):
-                _same([repr(observation)], [repr(other.observe().get(role))], f"a {how} changes what {role} sees")
+                _same([repr(observation)], [repr(seen_now(other).get(role))], f"a {how} changes what {role} sees")
         return play(seen)
 
     return sum(len(seen) for seen in _advance(env, comparing).seen)
@@ -254,11 +254,11 @@ def _echo(task: Task, rng: random.Random) -> int:
 def _over_is_over(task: Task, rng: random.Random) -> int:
     env = make(task)
     _advance(env, rng.choice((_random, _garbage))(rng))
-    if env.observe():  # an endless episode is the finding of another rule
+    if seen_now(env):  # an endless episode is the finding of another rule
         return 0
     first, again = (repr((outcome_of(env), env.state())) for _ in range(2))
     _require(first == again, f"outcome() and state() asked for twice: {first} and {again}")
-    _require(not env.observe(), f"observe() names {sorted(env.observe())} after the end")
+    _require(not seen_now(env), f"observe() names {sorted(seen_now(env))} after the end")
     return 1
 
 
@@ -283,7 +283,7 @@ def _tools(task: Task, rng: random.Random) -> int:
                     answers = [tool.run(**given) for _ in range(2)]
                     _require(isinstance(answers[0], str), f"{tool.name} gave {answers[0]!r}; expected text")
                     _same(answers[:1], answers[1:], f"{tool.name} called twice with {text[:40]!r}")
-                    _same([before], [f"{dict(env.observe())!r}, {env.state()}"], f"{tool.name} changed something")
+                    _same([before], [f"{dict(seen_now(env))!r}, {env.state()}"], f"{tool.name} changed something")
         return play(seen)
 
     return len(_advance(env, calling, 10).actions)

@@ -11,9 +11,10 @@ import asyncio
 import copy
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from interplay.config import Section, validate
 from interplay.envs.splits import SPLITS
@@ -22,6 +23,8 @@ from interplay.registry import Registry
 from interplay.types import MediaKind, Observation, Rewards, Role, Task, Turn, seed_of
 
 PENALTY = -0.1  # the usual process reward of an illegal action; some games use a larger one
+
+T = TypeVar("T")
 
 
 class Options(Section):
@@ -72,6 +75,11 @@ class Env(ABC):
 
     async def settle(self) -> None:  # noqa: B027
         """Awaited before `observe()`, for environments that wait for something outside, such as a program."""
+
+    def settle_now(self) -> None:
+        """Wait like `settle`, in code that is not async."""
+        if type(self).settle is not Env.settle:
+            _run(self.settle())
 
     @abstractmethod
     def state(self) -> str:
@@ -223,8 +231,14 @@ def sample_task(name: str, options: Mapping[str, Any], split: str = "train", ind
     return cls.make_task(name, split, index, seed, full)
 
 
+def seen_now(env: Env) -> dict[Role, Observation]:
+    """What the roles that must act see, for code that is not async."""
+    env.settle_now()
+    return env.observe()
+
+
 def outcome_of(env: Env) -> Rewards:
-    """An episode's final rewards, for code that does not run on an event loop."""
+    """An episode's final rewards, for code that is not async."""
     found = env.outcome()
     if isinstance(found, Rewards):
         return found
@@ -232,7 +246,17 @@ def outcome_of(env: Env) -> Rewards:
     async def awaited() -> Rewards:
         return await found
 
-    return asyncio.run(awaited())
+    return _run(awaited())
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, on an event loop of its own. If this thread runs one already, on another thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 def make(task: Task) -> Env:

@@ -86,7 +86,7 @@ def shares_rewards(plan: RunPlan) -> bool:
     rng = random.Random(0)
     for i in range(_PROBES):
         env, given = envs.make(plan.task(i)), list[Reward]()
-        while seen := env.observe():
+        while seen := envs.seen_now(env):
             given += env.step({role: rng.choice(o.legal or ("",)) for role, o in seen.items()})
         if any(r.level is Level.TEAM for r in (*given, *envs.outcome_of(env))):
             return True

@@ -1,4 +1,5 @@
-"""A document as blocks, written as Markdown, as one HTML page, as HTML slides and as a PDF."""
+"""A document as blocks, written as Markdown, as one HTML page, as HTML slides and as a PDF. The HTML is in
+`templates/`."""
 
 from __future__ import annotations
 
@@ -10,6 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from interplay.errors import ConfigError
 
@@ -74,70 +78,38 @@ def to_markdown(title: str, blocks: Sequence[PageBlock]) -> str:
     return "\n\n".join(out) + "\n"
 
 
-_STYLE = """
-body { font: 17px/1.55 Georgia, serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #1d2430; }
-h1, h2, h3, th { font-family: system-ui, sans-serif; line-height: 1.25; }
-table { border-collapse: collapse; font: 12.5px/1.4 system-ui, sans-serif; display: block; overflow-x: auto; }
-td.short { white-space: nowrap; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid #d5d9e0; text-align: left; }
-figure { margin: 1.5rem 0; } figcaption { font-size: 14px; color: #596273; } img { max-width: 100%; }
-code { background: #f1f3f6; padding: 0 .2em; }
-"""
-_SLIDES = """
-body { margin: 0; background: #e8ebf0; font: 20px/1.4 system-ui, sans-serif; color: #1d2430; }
-section { background: white; width: 960px; min-height: 540px; margin: 1.5rem auto; padding: 2.5rem 3rem;
-  box-sizing: border-box; page-break-after: always; }
-h1, h2 { margin-top: 0; color: #16365c; } table { font-size: 14.5px; border-collapse: collapse; }
-td.short { white-space: nowrap; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid #d5d9e0; text-align: left; }
-img { max-width: 100%; max-height: 360px; } figure { margin: 0; } figcaption { font-size: 15px; color: #596273; }
-"""
+_PAGES = Environment(loader=PackageLoader("interplay.publishing"), autoescape=True, undefined=StrictUndefined)
 
 
 def to_html(title: str, blocks: Sequence[PageBlock], folder: Path) -> str:
     """Return one HTML page that contains its pictures."""
-    body = "\n".join(_html(b, folder) for b in blocks)
-    return _page(title, _STYLE, f"<h1>{html.escape(title)}</h1>\n{body}")
+    return _page("page.html", title, blocks=blocks, folder=folder)
 
 
 def to_slides(title: str, slides: Sequence[Sequence[PageBlock]], folder: Path) -> str:
     """Return a page with one section for each slide. When it is printed, each slide is on its own sheet."""
-    body = "\n".join("<section>" + "\n".join(_html(b, folder) for b in slide) + "</section>" for slide in slides)
-    return _page(title, _SLIDES, body)
+    return _page("slides.html", title, slides=slides, folder=folder)
 
 
-def _page(title: str, style: str, body: str) -> str:
-    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    head = f"{meta}<title>{html.escape(title)}</title>"
-    return f'<!doctype html>\n<html lang="en"><head>{head}<style>{style}</style></head><body>\n{body}\n</body></html>\n'
+def _page(template: str, title: str, **parts: Any) -> str:
+    return _PAGES.get_template(template).render(title=title, short=_SHORT, **parts) + "\n"
 
 
-def _inline(text: str) -> str:
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text, quote=False))
+def _words(text: str) -> Markup:
+    """A text as HTML, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text, quote=False)))
 
 
-def _html(block: PageBlock, folder: Path) -> str:
-    match block:
-        case Heading(text, level):
-            return f"<h{level}>{_inline(text)}</h{level}>"
-        case Paragraph(text):
-            return f"<p>{_inline(text)}</p>"
-        case Bullets(items):
-            return "<ul>" + "".join(f"<li>{_inline(item)}</li>" for item in items) + "</ul>"
-        case TableBlock(header, rows):
-            top = "".join(f"<th>{_inline(c)}</th>" for c in header)
-            rest = "".join("<tr>" + "".join(_cell(c) for c in row) + "</tr>" for row in rows)
-            return f"<table><tr>{top}</tr>{rest}</table>"
-        case Figure(name, caption):
-            data = base64.b64encode((folder / f"{name}.svg").read_bytes()).decode()
-            image = f'<img alt="{html.escape(caption)}" src="data:image/svg+xml;base64,{data}">'
-            return f"<figure>{image}<figcaption>{_inline(caption)}</figcaption></figure>"
+def _picture(name: str, folder: Path) -> str:
+    return base64.b64encode((folder / f"{name}.svg").read_bytes()).decode()
 
 
-def _cell(text: str) -> str:
-    """A cell; numbers and names stay on one line."""
-    kind = ' class="short"' if len(text) <= _SHORT else ""
-    return f"<td{kind}>{_inline(text)}</td>"
+_PAGES.filters |= {
+    "words": _words,
+    "plain": lambda text: Markup(html.escape(text)),
+    "picture": _picture,
+    "kind": lambda block: type(block).__name__,
+}
 
 
 def write_pdf(path: Path, title: str, pages: Sequence[Sequence[PageBlock]], folder: Path, slides: bool = False) -> None:

@@ -18,6 +18,7 @@ from interplay.agents.model import ModelAgent
 from interplay.agents.player import Stamp
 from interplay.agents.remote import RemoteAgent
 from interplay.config import JudgeSection
+from interplay.engines.pause import pausable
 from interplay.errors import JudgeError
 from interplay.rewards import judge
 from interplay.rewards.gold import Rater, Scored
@@ -80,7 +81,7 @@ class PolicyArbiter:
         asked = (await self._ask(subject, messages, question, options)).last  # its mask has all marks, in their order
         agent = self.agent(True)
         assert isinstance(agent, ModelAgent)
-        found = await agent.engine.score(asked.prompt, asked.mask, agent.adapter, asked.media)
+        found = await pausable(lambda: agent.engine.score(asked.prompt, asked.mask, agent.adapter, asked.media))
         return judge.expected_mark([math.fsum(one) for one in found], s.scale)
 
     async def _ask(

@@ -41,19 +41,18 @@ async def value_joint(d: Decision, joint: Mapping[Role, Turn], roles: Sequence[R
         over = not await seen_in(fork)
     except ReplayError:  # an outside program cannot be brought to this decision again
         return Valued()
+    if over:
+        rewards += await outcome(fork)
+    refused, worth = _refused(joint, rewards), since(d.stamp.decision, rewards)
     if over or d.plan.continuation == "none":
-        final = await outcome(fork) if over else Rewards()
-        # Rewards of turns before this decision do not depend on it.
-        rewards += Rewards(tuple(r for r in final if r.turn is None or r.turn >= d.stamp.decision))
         _book(d, path, [rewards] * d.plan.playouts)
-        return Valued({r: rewards.of(r) for r in d.agents}, _refused(joint, rewards))
-    refused = _refused(joint, rewards)
+        return Valued({r: worth.of(r) for r in d.agents}, refused)
     if d.plan.continuation == "critic":
         critic = d.foresight.critic
         assert critic is not None
         values = await all_of(critic.value(r, fork, joint[r]) for r in roles)
         ahead = {r: Rewards((Reward(CRITIC, Level.PROCESS, r, v),)) for r, v in zip(roles, values, strict=True)}
-        return Valued({r: rewards.of(r) + ahead[r] for r in roles}, refused)
+        return Valued({r: worth.of(r) + ahead[r] for r in roles}, refused)
     done = await census().gather(_playouts(d, fork, joint, path))
     good = [x for x in done if not isinstance(x, BaseException)]
     for x in done:
@@ -62,8 +61,15 @@ async def value_joint(d: Decision, joint: Mapping[Role, Turn], roles: Sequence[R
     if not good:
         return Valued()
     _book(d, path, [rewards + played.rewards for played in good])
-    worth = {r: rewards.of(r) + Rewards.mean((p.ahead[r] for p in good), len(good)) for r in d.agents}
-    return Valued(worth, refused, [t for played in good for t in played.turns])
+    whole = {r: worth.of(r) + Rewards.mean((p.ahead[r] for p in good), len(good)) for r in d.agents}
+    return Valued(whole, refused, [t for played in good for t in played.turns])
+
+
+def since(decision: int, rewards: Rewards) -> Rewards:
+    """Rewards without those that name an earlier turn, which are no part of the worth of this decision."""
+    if all(r.turn is None for r in rewards):
+        return rewards
+    return Rewards(tuple(r for r in rewards if r.turn is None or r.turn >= decision))
 
 
 def _refused(joint: Mapping[Role, Turn], rewards: Rewards) -> frozenset[Role]:

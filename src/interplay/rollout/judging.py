@@ -95,9 +95,8 @@ class Judging:
 
     async def judge(self, episodes: Sequence[Episode]) -> None:
         """Add every judge's rewards to the episodes of one task."""
-        gate = self.runner.gate
-        if gate is not None and not gate.is_set():
-            await census().elsewhere(gate.wait())
+        if self.runner.pause is not None:
+            await self.runner.pause.over()
         for name in self.sections:
             if self._elsewhere is not None and self._is_local_policy(name):
                 self._take(episodes, await self._elsewhere(name, episodes))

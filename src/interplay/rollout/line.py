@@ -17,6 +17,7 @@ from interplay.agents.player import Agent, Player, Stamp, View
 from interplay.algorithms import SamplingPlan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.engines.census import census
+from interplay.engines.pause import Pause
 from interplay.envs import Env
 from interplay.errors import LimitError
 from interplay.types import Observation, Rewards, Role, Turn
@@ -29,12 +30,16 @@ class Ledger:
     """What an episode has used and earned so far. The line of play and its playouts share it."""
 
     limits: RolloutSection
-    gate: asyncio.Event | None = None  # closed while the run is paused
+    pause: Pause | None = None  # of the stream that plays this episode
     began: float = field(default_factory=time.monotonic)
     used: Counter[str] = field(default_factory=Counter)  # tokens sampled by each policy
     plays: dict[tuple[int, ...], list[Rewards]] | None = None  # by joint action of the opening decision
     behind: list[asyncio.Task[list[Turn]]] = field(default_factory=list)  # playouts that the line does not wait for
     cut: bool = False  # the token limit ended a playout
+    _paused: float = field(init=False)  # the length of all pauses before this episode
+
+    def __post_init__(self) -> None:
+        self._paused = 0.0 if self.pause is None else self.pause.seconds
 
     def spend(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
@@ -65,8 +70,8 @@ class Ledger:
 
     async def may_go_on(self) -> None:
         """Wait while the run is paused."""
-        if self.gate is not None and not self.gate.is_set():
-            await census().elsewhere(self.gate.wait())
+        if self.pause is not None and self.pause.on:
+            await self.pause.over()
 
     def check_tokens(self) -> None:
         """End a playout at the token limit. Its return is unknown, so it is not used."""
@@ -78,7 +83,8 @@ class Ledger:
             )
 
     def check_time(self) -> None:
-        if time.monotonic() - self.began > self.limits.max_episode_seconds:
+        paused = 0.0 if self.pause is None else self.pause.seconds - self._paused
+        if time.monotonic() - self.began - paused > self.limits.max_episode_seconds:
             raise LimitError(
                 f"the episode ran longer than rollout.max_episode_seconds ({self.limits.max_episode_seconds:g}); raise "
                 "it if episodes need more time."

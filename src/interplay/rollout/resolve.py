@@ -163,7 +163,7 @@ def _check_algorithm(plan: RunPlan, sample: envs.Env) -> None:
         assert isinstance(sample, OutsideProgram)
         sample.refuse_replays()
     if isinstance(sampling, Tree) and sampling.joint == "crossed":
-        joints = sampling.candidates ** sum(role in plan.learning for role in sample.observe())
+        joints = sampling.candidates ** sum(role in plan.learning for role in envs.seen_now(sample))
         if joints > 256:
             raise ConfigError(
                 f"algorithm.joint is 'crossed' with {joints} joint actions per decision; expected at most 256. Lower "
@@ -222,7 +222,7 @@ def _check_turns(recipe: Recipe, key: str, table: Mapping[Role, Occupant]) -> No
         env = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, "train", index, recipe.seed))
         rng = random.Random(seed_of("turns", recipe.seed, index))
         turns: Counter[Role] = Counter()
-        while (seen := env.observe()) and turns.total() < _LONG:
+        while (seen := envs.seen_now(env)) and turns.total() < _LONG:
             turns.update(seen.keys())
             env.step({role: rng.choice(o.legal or ("",)) for role, o in seen.items()})
         for role, count in few.items():
@@ -324,7 +324,7 @@ def _check_weights(recipe: Recipe, env: envs.Env) -> None:
 
 def _check_exploitable(plan: RunPlan, sample: envs.Env) -> None:
     recipe = plan.recipe
-    if len(sample.roles) != 2 or not all(o.legal for o in sample.observe().values()):
+    if len(sample.roles) != 2 or not all(o.legal for o in envs.seen_now(sample).values()):
         raise ConfigError(
             f"eval.exploitability is true, but {recipe.env.name} is not a two-player game that lists its legal "
             "actions; expected false."
@@ -349,7 +349,7 @@ def _rewards_steps(env: envs.Env) -> bool:
     """Play the first legal move once for each role. Whether that gives a reward other than `illegal`, or ends the
     episode."""
     moved: set[str] = set()
-    while seen := env.observe():
+    while seen := envs.seen_now(env):
         if moved.issuperset(env.roles) or not set(seen) - moved:
             return False
         moved |= set(seen)

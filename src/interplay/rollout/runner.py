@@ -21,6 +21,7 @@ from interplay.agents.relay import Relay
 from interplay.algorithms import SamplingPlan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.engines.census import census
+from interplay.engines.pause import Pause
 from interplay.errors import ConfigError, EnvError, InterplayError
 from interplay.rollout.decision import Decision
 from interplay.rollout.garbage import rare_collections
@@ -52,7 +53,7 @@ class Runner:
     ) -> None:
         self.seed, self.limits, self.plan, self.reward = seed, limits, plan, reward
         self.foresight = Foresight(reward, record_playouts, critic)
-        self.gate: asyncio.Event | None = None  # set by a stream, which closes it while it is paused
+        self.pause: Pause | None = None  # of the stream that plays the episodes
 
     async def run(
         self, tasks: Sequence[Task], seating: Seating, done: Callable[[Episode], None] | None = None
@@ -91,7 +92,8 @@ class Runner:
         episode = Episode(f"{task.id}#{replica}", task, replica, seated.seats)
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self.limits.max_episode_seconds + 1):
+            limit = asyncio.timeout if self.pause is None else self.pause.limit
+            async with limit(self.limits.max_episode_seconds + 1):
                 await self._play(episode, seated.players)
         except ConfigError:  # a configuration error affects every episode, so stop the run
             raise
@@ -108,7 +110,7 @@ class Runner:
         return episode
 
     async def _play(self, episode: Episode, agents: Mapping[Role, Player]) -> None:
-        ledger = Ledger(self.limits, self.gate)
+        ledger = Ledger(self.limits, self.pause)
         try:
             await self._line(episode, agents, ledger)
             for playouts in ledger.behind:

@@ -91,7 +91,7 @@ def _refuse_large_board(name: str, policy: PolicySection, sample: envs.Env) -> N
     if not policy.base.startswith(("tiny-vl", "tiny-av")) or "cell" not in options:
         return
     hidden, layers, side = seeing_shape(policy.base)
-    for shown in (m for seen in sample.observe().values() for message in seen.messages for m in message.media):
+    for shown in (m for seen in envs.seen_now(sample).values() for message in seen.messages for m in message.media):
         width, height = _size(shown)
         if max(width, height) <= side:
             continue

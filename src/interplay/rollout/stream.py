@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from interplay.engines.census import census
+from interplay.engines.pause import Pause
 from interplay.rollout.garbage import rare_collections
 from interplay.rollout.runner import Seated
 from interplay.types import Episode, Task
 
 Play = Callable[[Task, int, Seated], Coroutine[Any, Any, Episode]]
 Stage = Callable[[Sequence[Episode]], Awaitable[None]]  # adds rewards after play, for example those of a judge
-_POLL = 0.001  # seconds between two checks whether the engines are idle
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,7 @@ class Pace:
 
 
 class Stream:
-    """`draw` returns the task with a number, `play` plays one episode, `stage` adds rewards to a group after play, and
-    `idle` says whether all engines are idle."""
+    """`draw` returns the task with a number, `play` plays one episode, `stage` adds rewards to a group after play."""
 
     def __init__(
         self,
@@ -74,13 +73,11 @@ class Stream:
         draw: Callable[[int], DrawnTask],
         play: Play,
         stage: Stage | None = None,
-        idle: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.pace, self._draw, self._play, self._stage, self._idle = pace, draw, play, stage, idle
+        self.pace, self._draw, self._play, self._stage = pace, draw, play, stage
         self.version = 0
         self.accepted = 0  # groups that were pulled or wait to be pulled
-        self.gate = asyncio.Event()  # closed while the stream is paused
-        self.gate.set()
+        self.pause = Pause()
         self._next = 0
         self._again: deque[int] = deque()  # numbers that an earlier process issued but did not train on
         self._running: dict[int, Group] = {}
@@ -134,6 +131,7 @@ class Stream:
             task.add_done_callback(self._actors.discard)
 
     async def _one(self, group: Group, replica: int) -> None:
+        self.pause.applies()
         try:
             drawn = group.drawn
             group.episodes[replica] = await self._play(drawn.task, replica, drawn.seated())
@@ -179,14 +177,10 @@ class Stream:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """Inside, nothing is sampled: episodes wait before their next decision, and open requests have ended."""
-        self.gate.clear()
-        while not self._idle():
-            await asyncio.sleep(_POLL)
-        try:
+        """Inside, nothing is sampled for training: episodes wait before their next decision, the calls of tools and
+        judges before their next request, and open requests have ended."""
+        async with self.pause.holding():
             yield
-        finally:
-            self.gate.set()
 
     async def stop(self) -> None:
         """Cancel all episodes in progress."""

@@ -25,7 +25,7 @@ from interplay.algorithms.credit import candidate_return
 from interplay.engines.census import census
 from interplay.errors import InterplayError
 from interplay.rollout.decision import Choice, Decision
-from interplay.rollout.joint import score_joints, value_joint
+from interplay.rollout.joint import score_joints, since, value_joint
 from interplay.rollout.line import all_of, seen_in, step
 from interplay.types import Outlook, Role, Turn, seed_of
 
@@ -53,7 +53,7 @@ async def decide(d: Decision) -> Choice:
     if critic is not None and await seen_in(following):
         for role, turn in kept.items():
             if d.agents[role].trainable:
-                critic.arrived(role, following, turn, rewards)
+                critic.arrived(role, following, turn, since(d.stamp.decision, rewards))
     return Choice(following, kept, every, rewards)
 
 

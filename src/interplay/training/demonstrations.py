@@ -121,7 +121,7 @@ def _bot_play(plan: RunPlan, section: WarmstartSection) -> Iterator[tuple[str, I
 def _moves_of(bot: Bot, env: Env, rng: random.Random) -> Iterator[Demonstration]:
     """Yield each move before the environment is stepped, so that its tools read the state before the move."""
     for decision in itertools.count():
-        if not (seen := env.observe()):
+        if not (seen := envs.seen_now(env)):
             return
         actions = {role: bot.act(env, role, rng) for role in seen}
         for role, observation in seen.items():
@@ -204,7 +204,7 @@ def _tools(episode: Episode) -> dict[tuple[int, Role], tuple[Tool, ...]]:
     last = max((t.decision for t in line), default=0)
     out: dict[tuple[int, Role], tuple[Tool, ...]] = {}
     for decision, turns in itertools.groupby(line, lambda t: t.decision):
-        said, seen = {t.role: t.text for t in turns}, env.observe()
+        said, seen = {t.role: t.text for t in turns}, envs.seen_now(env)
         if seen.keys() != said.keys():
             break
         out |= {(decision, role): observation.tools for role, observation in seen.items()}

@@ -28,8 +28,8 @@ class Feed:
         self.settings, self.batch = recipe.stream, recipe.rollout.tasks
         pace = Pace(self.batch, runner.plan.replicas, self.settings.max_staleness, recipe.rollout.concurrency)
         census().deterministic = state.team.deterministic
-        self.stream = Stream(pace, self._draw, play or runner.episode, stage, self._idle)
-        runner.gate = self.stream.gate
+        self.stream = Stream(pace, self._draw, play or runner.episode, stage)
+        runner.pause = self.stream.pause
         self._seating = state.team.seating
         self._tasks: dict[int, list[Task]] = {}  # of the open training steps, by step
         # The states of curriculum and league that the tasks of the open steps were drawn from.
@@ -196,10 +196,6 @@ class Feed:
             return set()
         begun = (s for s in self._tasks if (s + 1) * self.batch > self.stream.issued)
         return {who for step in {*begun, *steps, coming} for who in league.opponents(step)}
-
-    def _idle(self) -> bool:
-        found = [engine.stats() for engine in self.state.team.engines]
-        return not any(s.running or s.waiting for s in found)
 
 
 def snapshots_in(seats: Mapping[Role, Occupant]) -> list[Snapshot]:

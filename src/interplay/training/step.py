@@ -69,19 +69,25 @@ def step(
     for wire in wires:
         wire.begin()
     totals: dict[str, dict[str, float]] = {x.name: {} for x in learners}
+    older: dict[str, list[_Account]] = {x.name: [] for x in learners}  # of minibatches with stale tokens
     for k in range(max(map(len, parts.values()))):
         now = [x for x in learners if k < len(parts[x.name])]
         mine = {x.name: parts[x.name][k] for x in now}
-        for name, metrics in _Minibatch(now, mine, objective, old, k == 0).optimise():
+        minibatch = _Minibatch(now, mine, objective, old, k == 0)
+        for name, metrics in minibatch.optimise():
             whole = totals[name]
             for key, value in metrics.items():
                 before = whole.get(key, 0.0)
                 worst = key.startswith(("gap", "ratio"))
                 whole[key] = max(before, value) if worst else before + value / len(parts[name])
+        for name, account in minibatch.accounts.items():
+            older[name] += [account] if account.stale else []
     for learner in learners:
         learner.steps += 1
         lr = learner.optimizer.param_groups[0]["lr"]
         totals[learner.name] |= {"lr": lr, "turns": float(len(credited[learner.name]))}
+        if stale := older[learner.name]:
+            totals[learner.name]["stale_kl"] = sum(a.stale_kl for a in stale) / sum(a.stale for a in stale)
     return totals | {wire.name: metrics for wire in wires if (metrics := wire.end())}
 
 
@@ -180,14 +186,15 @@ class _Minibatch:
         for account in self.accounts.values():
             account.read()
         self.accounts = _joined(ranks.everywhere(self.accounts))
-        moving = [x for x in self.learners if x.name in self.accounts]
+        # If all tokens of a policy are too old to count, its gradient is 0, and a step would follow momentum alone.
+        moving = [x for x in self.learners if x.name in self.accounts and self.accounts[x.name].weight]
         for learner in moving:
             ranks.add_gradients(learner.masters.whole)
         for learner in moving:
             _refuse_gap(learner, self.accounts[learner.name], self.learners)
         for learner in moving:
             yield learner.name, self._moved(learner)
-        for wire in self.lead.channels:
+        for wire in self.lead.channels if moving else ():
             wire.apply(sum(account.metrics["loss"] for account in self.accounts.values()))
 
     def _total(self, batch: MicroBatch, logp_M: Tensor, entropy_M: Tensor) -> Tensor:
@@ -262,8 +269,6 @@ class _Minibatch:
         account = self.accounts[learner.name]
         norm = learner.apply(account.metrics["loss"])
         gaps = {"gap": account.gap, "gap_mean": account.far / max(1, account.tokens)}
-        if account.stale:
-            gaps["stale_kl"] = account.stale_kl / account.stale
         if self.first:
             both = account.tokens + account.stale
             gaps |= {"ratio": math.exp(account.ratio), "ratio_mean": math.exp(account.strayed / both)}

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NoReturn, TypeVar
 
-from interplay.envs.env import Env, lookup
+from interplay.envs.env import Env, lookup, seen_now
 from interplay.errors import ConfigError, EnvError
 from interplay.registry import Registry
 from interplay.types import Role
@@ -46,7 +46,7 @@ class Bot(ABC):
     def suits(self, env: Env) -> None:
         """Raise if this bot cannot play `env`, a fresh environment. By default, that is an environment that lists no
         legal actions. An outside program says only with each call which replies it takes, so it is not checked."""
-        for role, observation in env.observe().items():
+        for role, observation in seen_now(env).items():
             if observation.call is None:
                 legal_actions(env, role)
 

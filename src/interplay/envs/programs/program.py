@@ -93,6 +93,9 @@ class Asking(Env):
                 again = self._compared(again)
             self._settled = True
 
+    def settle_now(self) -> None:
+        """Does nothing: without an event loop, `observe` waits."""
+
     def observe(self) -> dict[Role, Observation]:
         while not self._settled:  # called without an event loop
             run = self._begun()
