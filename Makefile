@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo docs test test-docs test-wheel test-slow test-frameworks test-vllm test-sglang frameworks golden lint clean
+.PHONY: install demo docs test test-fast test-docs test-wheel test-slow test-frameworks test-vllm test-sglang frameworks golden lint style types compiled clean
 
 # The stamps are newer than what they were made from, so a second call installs nothing. `core` is what a user needs to
 # train; `installed` adds what the tests need. pip would compile every file of PyTorch and the others, which takes most of
@@ -44,23 +44,36 @@ docs/live/demo.html: $(VENV)/core
 		records.playouts=true --run $(VENV)/tictactoe
 	$(BIN)/interplay view $(VENV)/tictactoe --export $@
 
-lint: install
+lint: style types
+
+style: install
 	$(BIN)/ruff check src tests examples benchmarks docs/reference.py docs/drawings/draw.py
 	$(BIN)/ruff format --check src tests examples benchmarks docs/reference.py docs/drawings/draw.py
+
+types: install
 	$(BIN)/mypy
+
+# The tests start hundreds of processes, and programs behind the sandbox's walls cannot keep what they compile. So the package
+# is compiled first, and Python keeps what the tests compile, even if the environment says that it should not.
+compiled: install
+	@$(BIN)/python -m compileall -q src
 
 # Tests run in processes of one thread each, and the ten slowest are listed. There is one process more than JOBS, the number
 # of processors: tests wait for other processes and for time limits, and meanwhile it keeps the processors busy. The slow
 # tests differ much in length, so there a process that has nothing left takes tests from the others.
 JOBS      ?= 2
 PROCESSES := $(shell expr $(JOBS) + 1)
-PYTEST    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=10
+PYTEST    := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations=10
 
-test: lint
+# mypy uses one processor for half a minute. It runs beside the first tests, so that the others do not wait for it.
+test: style
+	@$(MAKE) --no-print-directory -j 2 types test-fast
+
+test-fast: install compiled
 	$(PYTEST) -n $(PROCESSES) -m "not slow"
 
 # One agent framework of each set is installed for these tests. Without a package index, its test is skipped.
-test-slow: install
+test-slow: install compiled
 	@$(MAKE) --no-print-directory .venv-frameworks-small-a/installed .venv-frameworks-small-b/installed || \
 		echo "The package index cannot be reached: the tests with agent frameworks will be skipped."
 	$(PYTEST) -n $(PROCESSES) --dist worksteal -m slow

@@ -62,10 +62,23 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements directly inside a statement or a module. Expressions, which are most of a file, contain none."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        yield from getattr(node, block, ())
+
+
+def all_statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements at any depth."""
+    for one in statements(node):
+        yield one
+        yield from all_statements(one)
+
+
 def imports(tree: ast.AST, package: str, types: bool = False) -> Iterator[str]:
     """The full dotted names that are imported at any depth; with `types` also those under `if TYPE_CHECKING:`, which
     are never executed."""
-    for node in ast.iter_child_nodes(tree):
+    for node in statements(tree):
         only_types = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
         if isinstance(node, ast.If) and only_types and not types:
             yield from imports(ast.Module(node.orelse, []), package, types)
@@ -292,6 +305,8 @@ def test_no_two_public_types_share_a_name() -> None:
 
 
 def prints(source: str) -> list[int]:
+    if "print" not in source:
+        return []
     calls = (n for n in ast.walk(parsed(source)) if isinstance(n, ast.Call))
     return [n.lineno for n in calls if isinstance(n.func, ast.Name) and n.func.id == "print"]
 
@@ -356,7 +371,7 @@ MANY_PARAMETERS = {
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function of the package that is not a Triton kernel."""
     for path in MODULES:
-        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
+        for node in all_statements(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
                 "triton" in ast.unparse(decorator) for decorator in node.decorator_list
             ):

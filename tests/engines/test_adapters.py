@@ -12,7 +12,6 @@ import pytest
 import torch
 from families import FAMILIES, make
 from helpers import ask, close_to, empty, full_forward, merged, random_adapter, serve, words
-from peft import PeftModel
 
 from interplay.engines.engine import Request
 from interplay.engines.local import LocalEngine
@@ -66,6 +65,8 @@ def test_a_mixed_batch_gives_each_the_logprobs_of_its_merged_weights(family: str
 
 @pytest.mark.parametrize("family", ["qwen3", "gpt2"])
 def test_a_mixed_batch_gives_each_the_logprobs_that_peft_gives(family: str, tmp_path: Path) -> None:
+    from peft import PeftModel
+
     model = make(family)
     engine = loaded(model)
     plain: dict[str | None, Any] = {None: make(family, "sdpa")}

@@ -12,7 +12,6 @@ import pytest
 import torch
 from families import WORDS, make
 from helpers import ask, close_to, full_forward, merged, random_adapter, serve
-from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -39,6 +38,8 @@ def equal(a: Adapter, b: Adapter) -> None:
 
 @pytest.mark.parametrize("family", ["llama", "phi3", "gpt2"])
 def test_what_is_saved_is_read_back_and_by_peft_with_the_logits_of_merged_weights(family: str, tmp_path: Path) -> None:
+    from peft import PeftModel
+
     adapter = random_adapter(make(family), rank=3, seed=5, scale=0.7)
     save_adapter(adapter, tmp_path)
     again = load_adapter(tmp_path)
@@ -51,6 +52,8 @@ def test_what_is_saved_is_read_back_and_by_peft_with_the_logits_of_merged_weight
 
 @pytest.mark.parametrize(("family", "rslora"), [("qwen2", False), ("qwen2", True), ("gpt2", False)])
 def test_what_peft_saves_is_served_with_its_logprobs(family: str, rslora: bool, tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
     names = ["c_attn", "c_fc"] if family == "gpt2" else ["q_proj", "down_proj"]
     config = LoraConfig(r=4, lora_alpha=6, target_modules=names, use_rslora=rslora, fan_in_fan_out=family == "gpt2")
     theirs = get_peft_model(make(family, "sdpa"), config).eval()

@@ -129,6 +129,9 @@ def test_a_signal_ends_the_whole_experiment_and_not_only_the_run_it_is_at(tmp_pa
         while sum(bool(p.read_text()) for p in out.glob("*/*/*/metrics.jsonl")) < jobs:  # every run is at its steps
             assert experiment.poll() is None
             time.sleep(0.2)
+        loaded = Path(f"/proc/{experiment.pid}/maps")
+        if jobs > 1 and loaded.is_file():
+            assert "libtorch" not in loaded.read_text(), "this process only waits for the runs"
         experiment.send_signal(signal.SIGTERM)
         try:
             said, _ = experiment.communicate(timeout=120)

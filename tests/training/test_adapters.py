@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
 from rich.console import Console
 from runs import Killed, example, killed_at, train
 from safetensors.torch import load_file
@@ -155,6 +154,8 @@ def test_promise_9_a_killed_run_of_adapters_resumes_bit_identical(tmp_path: Path
 
 def test_a_checkpoint_is_an_adapter_that_peft_loads(tmp_path: Path) -> None:
     """With exactly the logits of the learner."""
+    from peft import PeftModel
+
     trainer = train(tmp_path, L2)
     folder = checkpoint.read(tmp_path / "checkpoints" / "step-000002").policy("second")
     base = AutoModelForCausalLM.from_pretrained(locate("tiny-16x1", 0)).eval()
@@ -180,6 +181,8 @@ def test_one_line_switches_between_one_policy_adapters_and_models(tmp_path: Path
 
 def test_export_writes_what_peft_and_transformers_load(tmp_path: Path) -> None:
     """The adapter itself, and the adapter merged into its base: the same logits."""
+    from peft import PeftModel
+
     train(tmp_path / "run", L2)
     console, run = Console(quiet=True), str(tmp_path / "run")
     export_run(console, run, ExportRequest(tmp_path / "adapter", "second"))

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
 from runs import Killed, killed_at, train
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
@@ -459,6 +458,7 @@ ADAPTERS = {**RECIPE, "policies": {"player": {**TINY, "per": "role", "adapter": 
 
 def test_the_base_under_adapters_learns_once_and_stays_with_the_run(tmp_path: Path) -> None:
     """New adapters start on it, in training, after a kill, on disk and in PEFT."""
+    from peft import PeftModel
 
     whole = train(tmp_path / "whole", ADAPTERS, "warmstart.base=true", "train.steps=2")
     with pytest.raises(Killed):

@@ -24,7 +24,8 @@ def experiment(console: Console, given: Sequence[str], out: Path, seeds: int | N
     from interplay.publishing.results import Results, holm, tested_runs
     from interplay.publishing.study import Study
 
-    quiet_libraries()
+    if pace.jobs == 1:  # else the runs are in other processes, and this one only waits for them
+        quiet_libraries()
     files = [Path(text) for text in given if text.endswith(".toml")]
     changes = [text for text in given if not text.endswith(".toml")]
     if not files:

@@ -58,7 +58,8 @@ PlayRule = Callable[[Mapping[Role, Observation]], dict[Role, str] | None]
 
 @dataclass(slots=True)
 class _Play:
-    """What happened at each decision. The trace is text, so that it cannot change later."""
+    """What happened at each decision. The trace is text, so that it cannot change later; it is written only for rules
+    that compare plays, because it takes longer than most games."""
 
     seen: list[dict[Role, Observation]] = field(default_factory=list)
     actions: list[dict[Role, str]] = field(default_factory=list)
@@ -74,25 +75,29 @@ class _Play:
         return any(r.value is not None and r.value < 0 for r in got)
 
 
-def _advance(env: Env, player: PlayRule, limit: int = SHORT) -> _Play:
+def _advance(env: Env, player: PlayRule, limit: int = SHORT, traced: bool = False) -> _Play:
     play = _Play()
     while len(play.actions) < limit and (seen := dict(seen_now(env))):
-        before = f"observations {seen!r}, state {env.state()!r}"
+        state = env.state()
+        before = f"observations {seen!r}, state {state!r}" if traced else ""
         if (actions := player(seen)) is None:
             break
         rewards = env.step(dict(actions))
         play.seen.append(seen)
         play.actions.append(actions)
         play.rewards.append(rewards)
-        play.trace.append(f"{before}, rewards {rewards!r}")
+        if traced:
+            play.trace.append(f"{before}, rewards {rewards!r}")
     return play
 
 
-def _finish(env: Env, player: PlayRule) -> _Play:
+def _finish(env: Env, player: PlayRule, traced: bool = False) -> _Play:
     """Play to the end (or the short limit) and ask for the outcome, which ends the trace."""
-    play = _advance(env, player)
+    play = _advance(env, player, traced=traced)
     play.rewards.append(outcome_of(env))
-    play.trace.append(f"observations {seen_now(env)!r}, state {env.state()!r}, outcome {play.rewards[-1]!r}")
+    after, state = seen_now(env), env.state()
+    if traced:
+        play.trace.append(f"observations {after!r}, state {state!r}, outcome {play.rewards[-1]!r}")
     return play
 
 
@@ -155,14 +160,14 @@ def _same(first: list[str], second: list[str], what: str) -> None:
 
 
 def _determinism(task: Task, rng: random.Random) -> int:
-    first = _finish(make(task), _random(rng))
+    first = _finish(make(task), _random(rng), traced=True)
     env, script = make(task), _scripted(first.actions)
 
     def looking_twice(seen: Mapping[Role, Observation]) -> dict[Role, str] | None:
         _same([repr(dict(seen))], [repr(dict(seen_now(env)))], "observe() called twice")
         return script(seen)
 
-    _same(first.trace, _finish(env, looking_twice).trace, "played twice with the same actions")
+    _same(first.trace, _finish(env, looking_twice, traced=True).trace, "played twice with the same actions")
     return len(first.actions)
 
 
@@ -170,11 +175,12 @@ def _fork_independence(task: Task, rng: random.Random) -> int:
     env, length = make(task), len(_advance(make(task), _random(rng)).actions)
     _advance(env, _random(rng), limit=rng.randrange(max(1, length)))
     # The first fork shows how the game goes on. Other forks are played differently. Then all must go on like the first.
-    late, first = env.fork(), _finish(env.fork(), _random(rng))
+    late, first = env.fork(), _finish(env.fork(), _random(rng), traced=True)
     for stray in (env.fork(), env.fork(rng.getrandbits(62))):
         _finish(stray, _random(rng))
     for one, what in ((env, "the original after its forks"), (late, "a fork after its original")):
-        _same(first.trace, _finish(one, _scripted(first.actions)).trace, f"{what} played (from the fork on)")
+        again = _finish(one, _scripted(first.actions), traced=True)
+        _same(first.trace, again.trace, f"{what} played (from the fork on)")
     return 4
 
 

@@ -20,6 +20,7 @@ from interplay.errors import InterplayError, counted
 from interplay.publishing.arena import arena_left, play_arena
 from interplay.publishing.experiment import TESTED, begin, check_measures, end_when, ended_by, late, one_run, run_folder
 from interplay.publishing.study import Study
+from interplay.rollout.garbage import load_libraries
 from interplay.training.interrupt import Interrupt, Interrupted
 
 # The share of a GPU's memory that is left for CUDA itself, for each process. On an H200 (140 GiB), a process held about
@@ -168,6 +169,7 @@ def _side_by_side(agenda: Agenda, pace: ExperimentPace, until: float | None, tol
 def _hear(ending: Event) -> None:
     """In a process of the pool: its runs end when `ending` is set."""
     end_when(ending.is_set)
+    load_libraries()
 
 
 def _done(work: Work, until: float | None, go_on: bool, jobs: int = 1) -> str:

@@ -1,4 +1,4 @@
-"""Run Python's garbage collector less often while episodes are played.
+"""Run Python's garbage collector less often while episodes are played, and while large libraries are imported.
 
 There are many turns, they live until they are trained on, and they have almost no reference cycles. With Python's
 default threshold, the collector went through all of them every 700 objects, which took a third of the rollout time of a
@@ -8,7 +8,9 @@ when the last one ends.
 
 from __future__ import annotations
 
+import atexit
 import gc
+import importlib
 import threading
 
 _LEAST = 100_000
@@ -34,3 +36,13 @@ class _RareCollections:
 
 
 rare_collections = _RareCollections()
+
+
+def load_libraries() -> None:
+    """Import PyTorch and Transformers. The objects that they create live as long as the process, and searching through
+    them again and again took the garbage collector a seventh of the time. So it rarely runs during the import, and
+    later it skips these objects."""
+    with rare_collections:
+        importlib.import_module("transformers.models.auto.modeling_auto")  # this also imports torch
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # else Triton's bindings print at the exit that objects were not freed

@@ -1,4 +1,7 @@
-"""What a run was made with: command line, commit, versions of packages, hardware. `run.json` keeps it."""
+"""What a run was made with: command line, commit, versions of packages, hardware. `run.json` keeps it.
+
+The commit and the versions are those of the code that this process imported, so they are found once per process.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from interplay.errors import without_passwords
 _PACKAGES = ("interplay", "torch", "transformers", "tokenizers", "safetensors", "pydantic", "numpy")
 
 
+@cache
 def versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
     for name in _PACKAGES:
@@ -63,6 +68,7 @@ def hardware() -> dict[str, Any]:
     return found
 
 
+@cache
 def _processor() -> str:
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
@@ -75,4 +81,9 @@ def _processor() -> str:
 def session() -> dict[str, Any]:
     """One start of a run: a run that is resumed has several."""
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return {"began": began, "command": command(), "commit": commit(), "hardware": hardware(), "versions": versions()}
+    return {"began": began, "command": command(), "commit": _own(), "hardware": hardware(), "versions": versions()}
+
+
+@cache
+def _own() -> str | None:
+    return commit()

@@ -27,6 +27,8 @@ from interplay.training.rank_process import RankAnswer, RankSetup
 _START = """
 from interplay.training.interrupt import ignore_signals
 ignore_signals()
+from interplay.rollout.garbage import load_libraries
+load_libraries()
 from interplay.training.rank_process import main
 main()
 """

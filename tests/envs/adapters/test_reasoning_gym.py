@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-import reasoning_gym
 
 from interplay import envs
 from interplay.envs.check import check
@@ -37,6 +36,8 @@ def test_a_scorer_that_takes_anything_is_held_to_the_answer() -> None:
 @pytest.mark.slow
 def test_every_task_takes_its_own_answer() -> None:
     """Full marks for the task's own answer and none for an empty one, for all tasks that can be made offline."""
+    import reasoning_gym
+
     played = []
     for game in sorted(reasoning_gym.factory.DATASETS):
         if game == "composite":  # a mixture: it needs a list of others
@@ -51,6 +52,8 @@ def test_every_task_takes_its_own_answer() -> None:
 
 
 def test_the_question_is_reasoning_gyms_own() -> None:
+    import reasoning_gym
+
     env = made("sudoku", 4)
     item = reasoning_gym.create_dataset("sudoku", seed=env.task.seed % 2**32, size=1)[0]
     assert env.observe()["solver"].messages[-1].content == item["question"]

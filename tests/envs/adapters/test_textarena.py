@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-import textarena
 
 from interplay import envs
 from interplay.envs.adapters.textarena import GAMES_THAT_LIST, MOVES
@@ -45,6 +44,8 @@ def test_what_is_listed_is_taken(game: str) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_game_is_textarenas_own(seed: int) -> None:
     """The same moves in TextArena itself: the same player each time, the same text, the same rewards."""
+    import textarena
+
     env, rng = made("TicTacToe-v0-train", seed), random.Random(seed)
     theirs = textarena.make("TicTacToe-v0-train")
     theirs.reset(num_players=2, seed=seed)
