@@ -103,6 +103,18 @@ def assert_nothing_lost(folder: Path, *policies: str, steps: int = 3) -> None:
     assert longest < GOES_ON or longest < allowed()
 
 
+def add_node(cluster: Any, **node: Any) -> None:
+    """Start a node. Ray gives it 30 seconds, which are too few on a machine that is busy with other tests."""
+    for _ in range(3):
+        try:
+            cluster.add_node(**node)
+            return
+        except Exception as error:  # Ray raises this class itself
+            if "timed out during startup" not in str(error):
+                raise
+    pytest.fail("no node of Ray started within 30 seconds, three times")
+
+
 def allowed() -> float:
     """The seconds within which a run must go on: `GOES_ON`, or more if other programs use the processors."""
     slower = max(SLOWER[0], slowness())

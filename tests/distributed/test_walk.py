@@ -145,7 +145,10 @@ def test_a_run_survives_a_random_walk_of_kills(tmp_path: Path) -> None:
     longest = longest_wait(session.steps, [at for at, _ in session.killed])
     print(f"longest time until a step: {longest:.1f} s")
     assert longest < GOES_ON or longest < allowed()
-    assert not [pid for kind in KINDS for pid in actors(kind)]
+    until = time.monotonic() + 60
+    while (left := [pid for kind in KINDS for pid in actors(kind)]) and time.monotonic() < until:
+        time.sleep(0.05)  # they end with the cluster, but not at once
+    assert not left
     assert_whole(tmp_path)
 
 

@@ -131,7 +131,7 @@ def test_a_signal_ends_the_whole_experiment_and_not_only_the_run_it_is_at(tmp_pa
             time.sleep(0.2)
         experiment.send_signal(signal.SIGTERM)
         try:
-            said, _ = experiment.communicate(timeout=120)
+            said, _ = experiment.communicate(timeout=600)
         finally:
             experiment.kill()
     assert experiment.returncode == 75, said
