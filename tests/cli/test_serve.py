@@ -131,7 +131,7 @@ base = "tiny-16x1"
 [algorithm]
 name = "grpo"
 [sampling]
-max_tokens = 400
+max_tokens = 1600
 """
 
 
