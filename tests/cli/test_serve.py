@@ -52,7 +52,7 @@ class Running:
         self.began = threading.Event()
         self.thread = threading.Thread(target=lambda: asyncio.run(self.main()))
         self.thread.start()
-        assert self.began.wait(30)
+        assert self.began.wait(300)
         self.base = f"http://127.0.0.1:{self.server.http.port}"
 
     async def main(self) -> None:
@@ -137,7 +137,7 @@ def test_calls_in_flight_are_answered_before_the_server_ends(running: Running) -
     while not running.server.http.busy and asking.is_alive():
         pass
     running.loop.call_soon_threadsafe(running.stop.set)
-    asking.join(60)
+    asking.join(600)
     assert len(answers) == 16
 
 
@@ -152,7 +152,7 @@ base = "tiny-16x1"
 [algorithm]
 name = "grpo"
 [sampling]
-max_tokens = 400
+max_tokens = 1600
 """
 
 
@@ -189,9 +189,9 @@ def test_a_signal_ends_the_command_when_the_calls_in_flight_are_answered(
             except OSError as error:
                 refused = error
         assert refused is not None and not answers, "it stops to listen before the call is answered"
-        asking.join(120)
+        asking.join(600)
         assert len(answers[0].choices) == 8 and answers[0].usage is not None
-        assert process.wait(60) == 0
+        assert process.wait(600) == 0
     finally:
         process.kill()
         _, errors = process.communicate()

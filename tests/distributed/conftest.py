@@ -27,25 +27,13 @@ def nodes() -> Iterator[Any]:
     size = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
     made = Cluster()
     for node in ({"include_dashboard": False}, {}):
-        _add(made, {**size, **node})
+        fleets.add_node(made, **size, **node)
     ray.init(address=made.address, log_to_driver=False)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _end)
     yield made
     ray.shutdown()
     made.shutdown()
-
-
-def _add(cluster: Any, node: dict[str, Any]) -> None:
-    """Start a node. Ray gives it 30 seconds, which are too few on a machine that is busy with other tests."""
-    for _ in range(3):
-        try:
-            cluster.add_node(**node)
-            return
-        except Exception as error:  # Ray raises this class itself
-            if "timed out during startup" not in str(error):
-                raise
-    pytest.fail("no node of Ray started within 30 seconds, three times")
 
 
 @pytest.fixture(autouse=True)

@@ -95,12 +95,36 @@ def assert_nothing_lost(folder: Path, *policies: str, steps: int = 3) -> None:
     found = rows(folder)
     counted = [(row["step"], row["episodes"], row["episodes_failed"]) for row in found]
     assert counted == [(n, EPISODES, 0) for n in range(1, steps + 1)]
-    assert all(row[f"{name}/gap"] < 1e-4 for row in found for name in policies or ("player",))
+    for name in policies or ("player",):
+        learned = [row[f"{name}/gap"] for row in found if has_learned(row, name)]
+        assert learned and max(learned) < 1e-4
     times = [json.loads(line)["time"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
     longest = max(b - a for a, b in pairwise(times))
     start = times[0] - BEGAN[0]
     print(f"longest time between two steps: {longest:.1f} s; from the beginning of the test to step 1: {start:.1f} s")
     assert longest < GOES_ON or longest < allowed()
+
+
+def has_learned(row: Mapping[str, Any], policy: str) -> bool:
+    """Whether there was something to learn in a step. If all games of each group ended alike, there was nothing. Where
+    a run may sample ahead, this depends on time: which games a step has, and with which weights they were played."""
+    if f"{policy}/gap" in row:
+        return True
+    shares = [share for key, share in row.items() if key.startswith("credit/zero_share/")]
+    assert shares and set(shares) == {1.0}
+    return False
+
+
+def add_node(cluster: Any, **node: Any) -> None:
+    """Start a node. Ray gives it 30 seconds, which are too few on a machine that is busy with other tests."""
+    for _ in range(3):
+        try:
+            cluster.add_node(**node)
+            return
+        except Exception as error:  # Ray raises this class itself
+            if "timed out during startup" not in str(error):
+                raise
+    pytest.fail("no node of Ray started within 30 seconds, three times")
 
 
 def allowed() -> float:

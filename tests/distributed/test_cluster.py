@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from fleets import EPISODES, RECIPE, Watched, assert_nothing_lost, measured, play
+from fleets import EPISODES, RECIPE, Watched, add_node, assert_nothing_lost, measured, play
 from rich.console import Console
 from runs import make
 from safetensors.torch import load_file
@@ -114,7 +114,7 @@ def test_a_lost_node_costs_a_worker_and_no_episode(tmp_path: Path, nodes: Any) -
             await super().sync()
             if self.updates == 2:
                 nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
-                nodes.add_node(num_cpus=1)
+                add_node(nodes, num_cpus=1)
 
     assert play(tmp_path, RECIPE, f"{WORKERS}2", fleet=Losing).lost == 1
     assert_nothing_lost(tmp_path)

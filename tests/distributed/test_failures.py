@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import ONE_WORKER, RECIPE, Hurried, Watched, assert_nothing_lost, measured, play
+from fleets import ONE_WORKER, RECIPE, Hurried, Watched, add_node, assert_nothing_lost, measured, play
 from rich.console import Console
 from runs import make, rows
 from vllm_fake import fake_vllm
@@ -108,7 +108,7 @@ def test_two_base_models_have_a_group_each_and_a_lost_rank_or_machine_costs_one_
                     os.kill(groups[1].pids[0], signal.SIGKILL)
                 else:
                     nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
-                    nodes.add_node(num_cpus=1)
+                    add_node(nodes, num_cpus=1)
 
     session = Killing(Console(file=io.StringIO()), resolve(parse(data, ["train.shard=fsdp"])), tmp_path)
     assert session.run() and session.kills == 2
@@ -134,7 +134,7 @@ def test_a_killed_driver_is_resumed_with_the_same_result_and_its_workers_end(tmp
     command = [*program, "train", str(folder), "--resume", address, "cluster.worker_cpus=1"]
     before = ray.available_resources()["CPU"]
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    metrics, until = folder / "metrics.jsonl", time.monotonic() + 300
+    metrics, until = folder / "metrics.jsonl", time.monotonic() + 900
     try:
         while not (metrics.is_file() and metrics.read_text().count("\n") >= 2):
             assert driver.poll() is None and time.monotonic() < until
@@ -175,7 +175,7 @@ held = [stored(ray, "the new weights", numpy.zeros(30 * 2**20, numpy.uint8)) for
 @pytest.mark.slow
 def test_weights_that_fit_neither_into_the_store_nor_on_the_disk_are_a_sentence() -> None:
     pytest.importorskip("ray")
-    made = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, timeout=300)
+    made = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, timeout=1200)
     expected = (
         "ResourceError: the new weights do not fit into Ray's object store (Local disk is full); expected a larger"
     )

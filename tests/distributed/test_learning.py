@@ -85,7 +85,7 @@ def test_two_ranks_and_two_workers_on_two_nodes_learn(tmp_path: Path, nodes: Any
 def test_two_workers_on_a_cluster_that_the_command_starts_learn(tmp_path: Path) -> None:
     make(tmp_path, RECIPE, *TWO_WORKERS).close()  # writes run.json, from which the command reads the recipe
     program = [sys.executable, "-c", "from interplay.cli.main import main; main()"]
-    subprocess.run([*program, "train", str(tmp_path), "--resume"], check=True, stdout=subprocess.DEVNULL, timeout=300)
+    subprocess.run([*program, "train", str(tmp_path), "--resume"], check=True, stdout=subprocess.DEVNULL, timeout=1200)
     for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
         assert all(0 <= json.loads(line)[f"cluster/idle/worker_{i}"] < 1 for i in (0, 1))  # both have played
     assert_learned(tmp_path)

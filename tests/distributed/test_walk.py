@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import GOES_ON, RECIPE, allowed
+from fleets import GOES_ON, RECIPE, allowed, has_learned
 from rich.console import Console
 from runs import make
 
@@ -145,7 +145,10 @@ def test_a_run_survives_a_random_walk_of_kills(tmp_path: Path) -> None:
     longest = longest_wait(session.steps, [at for at, _ in session.killed])
     print(f"longest time until a step: {longest:.1f} s")
     assert longest < GOES_ON or longest < allowed()
-    assert not [pid for kind in KINDS for pid in actors(kind)]
+    until = time.monotonic() + 60
+    while (left := [pid for kind in KINDS for pid in actors(kind)]) and time.monotonic() < until:
+        time.sleep(0.05)  # they end with the cluster, but not at once
+    assert not left
     assert_whole(tmp_path)
 
 
@@ -154,23 +157,13 @@ def longest_wait(steps: Sequence[float], killed: Sequence[float]) -> float:
     return max(after - max([before, *(at for at in killed if at < after)]) for before, after in pairwise(steps))
 
 
-def has_learned(row: Mapping[str, Any]) -> bool:
-    """Whether there was something to learn in a step. If all games of each group ended alike, there was nothing. This
-    depends on time, because episodes that come too late are replaced by others."""
-    if "player/gap" in row:
-        return True
-    shares = [share for key, share in row.items() if key.startswith("credit/zero_share/")]
-    assert shares and set(shares) == {1.0}
-    return False
-
-
 def assert_whole(folder: Path) -> None:
     """Every episode that was issued was trained on once, or was discarded and counted, or is left for later steps. The
     run folder can be read and resumed, and has every step once."""
     metrics = lines(folder / "metrics.jsonl")
     assert [row["step"] for row in metrics] == list(range(1, STEPS + 1))
     assert all(row["episodes_failed"] == 0 for row in metrics)
-    learned = [row for row in metrics if has_learned(row)]
+    learned = [row for row in metrics if has_learned(row, "player")]
     assert len(learned) >= STEPS // 2 and all(row["player/gap"] < 1e-4 for row in learned)
     stream = lines(folder / "stream.jsonl")
     per_step = Counter[int]()

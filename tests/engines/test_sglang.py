@@ -311,7 +311,7 @@ def test_sglangs_own_request_classes_read_what_the_engine_sends(
     script = Path(__file__).with_name("sglang_contract.py")
     said = subprocess.run(
         [sys.executable, str(script), str(FOLDER), str(tmp_path / "sent.json")],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr[-3000:]
     assert json.loads(said.stdout.splitlines()[-1])["read"] == len(sent)

@@ -66,12 +66,12 @@ def test_the_job_requeues_itself_until_the_run_is_finished(tmp_path: Path) -> No
         return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     first = job(100_000)
-    until = time.monotonic() + 300
+    until = time.monotonic() + 900
     while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").read_text().count("\n") < 2:
         assert first.poll() is None and time.monotonic() < until, first.communicate()[0]
         time.sleep(0.05)
     first.send_signal(signal.SIGUSR1)
-    out, _ = first.communicate(timeout=300)
+    out, _ = first.communicate(timeout=900)
     assert first.returncode == 75, out
     assert "--resume" in out
     assert (tmp_path / "requeued").read_text() == "requeue 17\n"
@@ -81,7 +81,7 @@ def test_the_job_requeues_itself_until_the_run_is_finished(tmp_path: Path) -> No
     stored = (run / "run.json").read_text()
     (run / "run.json").write_text(stored.replace("100000", str(done + 2)))
     second = job(done + 2)
-    out, _ = second.communicate(timeout=300)
+    out, _ = second.communicate(timeout=900)
     assert second.returncode == 0, out
     assert (run / "metrics.jsonl").read_text().count("\n") == done + 2
     assert (tmp_path / "requeued").read_text() == "requeue 17\n", "a finished run is not put back"

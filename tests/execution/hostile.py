@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hostile_answers import (
     BENCH,
@@ -46,6 +46,9 @@ from hostile_answers import (
 )
 from hostile_escapes import ESCAPES
 from hostile_programs import PROGRAMS, HostileProgram
+
+if TYPE_CHECKING:
+    from interplay.execution.sandbox import Limits
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
@@ -122,25 +125,26 @@ def line(one: HostileProgram | HostileAnswer, outcome: str, wrong: str) -> Line:
     return {"kind": one.kind, "name": one.name, "outcome": outcome, "wrong": wrong}
 
 
-def run_programs(level: Any, host: Host, programs: Iterable[HostileProgram], slow: float) -> Iterable[Line]:
-    """Runs programs in one small pool, which must be unchanged afterwards.
+def limits_of(program: HostileProgram, slow: float = 1.0) -> Limits:
+    """A program that must end for another reason than time has ten times as long, because other programs may use all
+    processors."""
+    from interplay.execution.sandbox import Limits
 
-    A program that must end for another reason than time has ten times as long, because the other programs in the pool
-    use all processors."""
-    from interplay.execution.sandbox import Job, Limits, Sandbox
+    seconds = LIMITS["seconds"] * (1 if "timeout" in program.ends else LATE)
+    seconds = WAITS if program.kind == "waiting" else seconds
+    times = {"seconds": slow * seconds, "cpu_seconds": slow * LIMITS["cpu_seconds"]}
+    return Limits(**{**LIMITS, **times})  # type: ignore[arg-type]
+
+
+def run_programs(level: Any, host: Host, programs: Iterable[HostileProgram], slow: float) -> Iterable[Line]:
+    """Runs programs in one small pool, which must be unchanged afterwards."""
+    from interplay.execution.sandbox import Job, Sandbox
 
     programs = list(programs)
-
-    def limits_of(program: HostileProgram) -> Limits:
-        seconds = LIMITS["seconds"] * (1 if "timeout" in program.ends else LATE)
-        seconds = WAITS if program.kind == "waiting" else seconds
-        times = {"seconds": slow * seconds, "cpu_seconds": slow * LIMITS["cpu_seconds"]}
-        return Limits(**{**LIMITS, **times})  # type: ignore[arg-type]
-
     with Sandbox(4, level) as box:
         box.warm()
         workers = [worker for worker in list(box.pool.idle.queue) if worker is not None]
-        results = box.map(Job(host.fill(p.source), limits=limits_of(p)) for p in programs)
+        results = box.map(Job(host.fill(p.source), limits=limits_of(p, slow)) for p in programs)
         for program, result in zip(programs, results, strict=True):
             wrong = [
                 *(["it got what it must not get"] if "ESCAPED" in result.stdout else []),

@@ -128,8 +128,10 @@ def test_words_that_only_look_like_chance_are_read(data: bytes) -> None:
 
 
 def test_the_clock_ends_what_does_not_end(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "SECONDS", 0.3)
-    found = database.run(data, "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 1")
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "SECONDS", 0.3)
+        query = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 1"
+        found = database.run(data, query)
     assert found.error == "it took too long"
     assert database.run(data, "SELECT count(*) FROM customer").rows, "the database is still there"
 

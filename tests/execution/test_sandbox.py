@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from hostile import LIMITS
+from hostile import limits_of
 from hostile_programs import PROGRAMS, HostileProgram
 
 from interplay.errors import SandboxError
@@ -174,7 +174,7 @@ def test_a_folder_of_any_depth_is_removed(tmp_path: Path, name: str, mode: int, 
 def test_memory_and_disk_that_belong_to_no_process_or_folder_are_counted(box: Sandbox, program: HostileProgram) -> None:
     if box.level == "rlimits":
         pytest.skip("without a filter a program has memory that nobody counts")
-    result = score(box, Job(program.source, limits=Limits(**LIMITS)))  # type: ignore[arg-type]
+    result = score(box, Job(program.source, limits=limits_of(program)))
     assert "ESCAPED" not in result.stdout and result.status in program.ends, result
 
 

@@ -134,7 +134,7 @@ def test_a_signal_ends_the_whole_experiment_and_not_only_the_run_it_is_at(tmp_pa
             assert "libtorch" not in loaded.read_text(), "this process only waits for the runs"
         experiment.send_signal(signal.SIGTERM)
         try:
-            said, _ = experiment.communicate(timeout=120)
+            said, _ = experiment.communicate(timeout=600)
         finally:
             experiment.kill()
     assert experiment.returncode == 75, said

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -215,13 +216,23 @@ server.serve_forever()
 """
 
 
+@pytest.fixture
+def own_port() -> Iterator[int]:
+    """A port that nobody else is given while no server listens there. Linux lets servers listen on it all the same,
+    because they set SO_REUSEADDR too."""
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield kept.getsockname()[1]
+
+
 @pytest.mark.parametrize("kind", ["pointwise", "reward_model", "verifier"])
-def test_a_judge_that_is_killed_while_it_answers_and_started_again_loses_nothing(tmp_path: Path, kind: str) -> None:
+def test_a_judge_that_is_killed_while_it_answers_and_started_again_loses_nothing(
+    tmp_path: Path, own_port: int, kind: str
+) -> None:
     """A judge in words, a reward model and a verifier, each behind a server that kills itself with SIGKILL while it
     answers its third request."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = own_port
     servers: list[subprocess.Popen[str]] = []
 
     def start(last: int) -> None:
@@ -273,15 +284,15 @@ def test_a_run_with_a_judge_in_training_that_gets_kill_minus_nine_resumes_bit_id
 
 
 @pytest.mark.slow
-def test_a_reward_server_that_is_killed_in_the_middle_of_a_run_loses_nothing(tmp_path: Path, make_tiny: Any) -> None:
+def test_a_reward_server_that_is_killed_in_the_middle_of_a_run_loses_nothing(
+    tmp_path: Path, own_port: int, make_tiny: Any
+) -> None:
     """The run waits until the server is there again, and ends like a run whose server was never killed."""
     pytest.importorskip("uvicorn")
     made = model(make_tiny, "reward_model")
     made.fit([Better(says("1111"), says("0000"))] * 8, Fitting(epochs=4, batch=4, lr=3e-3))
     made.save(tmp_path / "rm")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = own_port
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "interplay", "judge", "serve", str(tmp_path / "rm"), "--port", str(port)]
 
@@ -297,7 +308,7 @@ def test_a_reward_server_that_is_killed_in_the_middle_of_a_run_loses_nothing(tmp
             servers.append(start())
 
     try:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 600
         while True:
             try:
                 urllib.request.urlopen(f"{url}/health").close()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import Killed, killed_at, train
+from runs import Killed, killed_at, make, train
 
 from interplay.config import TrainSection, parse
 from interplay.errors import ConfigError, GuardError
@@ -263,7 +263,7 @@ def test_promise_9_a_run_killed_at_random_twenty_times_ends_with_the_same_weight
     places = ("_reward", "_score", "_credit", "_batch", "_step", "_record", "_between", "_log", "save")
     kills = 0
     while kills < 20:
-        trainer = Trainer(resolve(parse(TWO, overrides)), tmp_path / "cut")
+        trainer = make(tmp_path / "cut", TWO, *overrides)
         if trainer.step_index == 6:
             # The end was reached between kills: go back a little, as a run with a lost checkpoint does.
             trainer.close()
@@ -298,7 +298,7 @@ def stepped(step, metrics):
     told.send(step)
     if life is not None and len(seen) > life:
         time.sleep(1000)  # who kills it may be slow: it takes at most one step more than it should
-trainer = Trainer(resolve(parse(data)), Path(folder), Observer(stepped=stepped))
+trainer = Trainer(resolve(parse(data, ["checkpoint.share=1"])), Path(folder), Observer(stepped=stepped))
 trainer.train()
 trainer.close()
 told.send(None)

@@ -107,7 +107,8 @@ def test_a_sharded_run_is_exported_as_a_folder_that_transformers_loads(tmp_path:
 
 class Sending(Session):
     """A session that sends signals once, in the middle of the third step: `numbers` are sent to the second rank, and
-    with `everybody` to the other rank and to the process of the run too."""
+    with `everybody` to the other rank and to the process of the run too. The first rank stands still until then, and
+    the second one cannot end the step without it, however late this process comes on a busy machine."""
 
     numbers: tuple[signal.Signals, ...] = ()
     everybody = False
@@ -118,21 +119,27 @@ class Sending(Session):
         if step != 2 or self.sent:
             return
         group = group_of(self.trainer)
-        ranks, receive = group._processes, group._processes.receive
+        ranks, receive, send = group._processes, group._processes.receive, group._processes.send
 
         def signalled(waiting: Collection[int], seconds: float) -> Any:
             """Called when both ranks have been sent the step."""
-            ranks.receive = receive
+            ranks.receive, ranks.send = receive, send
             assert not receive(waiting, 0.0)  # none of them has answered yet
             self.sent += 1
             for pid in (*group.pids, os.getpid()) if self.everybody else group.pids[1:]:
                 for number in self.numbers:
                     os.kill(pid, number)
+            os.kill(group.pids[0], signal.SIGCONT)
             return receive(waiting, seconds)
+
+        def stopping(rank: int, *call: Any) -> None:
+            send(rank, *call)
+            if rank == 0:  # the other one has not been asked yet
+                os.kill(group.pids[0], signal.SIGSTOP)
 
         def ask(method: str, *arguments: Any) -> Any:
             if method == "step" and not self.sent:
-                ranks.receive = signalled
+                ranks.receive, ranks.send = signalled, stopping
             return asked(method, *arguments)
 
         asked, group.ask = group.ask, ask

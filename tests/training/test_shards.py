@@ -31,7 +31,7 @@ def run_ranks(size: int, store: Path, *cases: str) -> list[dict[str, Any]]:
         )
         for rank in range(size)
     ]  # fmt: skip
-    said = [rank.communicate(timeout=300) for rank in ranks]
+    said = [rank.communicate(timeout=1200) for rank in ranks]
     for rank, (_, complaint) in zip(ranks, said, strict=True):
         assert rank.returncode == 0, complaint[-3000:]
     return [json.loads(line) for line in said[0][0].splitlines() if line.startswith("{")]

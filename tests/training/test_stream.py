@@ -8,6 +8,7 @@ import json
 import math
 import random
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,6 +65,11 @@ def weights(folder: Path, step: int) -> dict[str, torch.Tensor]:
     return load_file(folder / "checkpoints" / f"step-{step:06d}" / "policies" / "player" / "model.safetensors")
 
 
+def zero_shares(row: Mapping[str, Any]) -> list[float]:
+    """The share of the turns of each role that have no advantage."""
+    return [share for key, share in row.items() if key.startswith("credit/zero_share/")]
+
+
 def test_synchronous_training_samples_a_step_with_its_own_weights(tmp_path: Path) -> None:
     """Task n belongs to step n // tasks, in order, and all its tokens have the newest version."""
     train(tmp_path, RECIPE)
@@ -80,7 +86,10 @@ def test_with_staleness_sampling_runs_ahead_within_its_bound(tmp_path: Path) -> 
     assert all(row["step"] - 1 - row["drawn_at"] <= 1 for row in taken)
     found = rows(tmp_path)
     assert any(row["stream/staleness"] > 0 for row in found)
-    assert all(row["player/probe"] < 1e-4 and row["player/gap"] < 1e-4 for row in found)
+    # Which games a step has depends on time. If all games of each group ended alike, there is nothing to learn.
+    learned = [row for row in found if set(zero_shares(row)) != {1.0}]
+    assert len(learned) >= len(found) / 2
+    assert all(row["player/probe"] < 1e-4 and row["player/gap"] < 1e-4 for row in learned)
     assert any(row.get("player/stale_kl", 0.0) > 0 for row in found)
     ages = [[row["stream/age/0"], row["stream/age/1"], row["stream/masked"]] for row in found]
     assert all(sum(shares) == pytest.approx(1.0) for shares in ages) and any(shares[1] > 0 for shares in ages)

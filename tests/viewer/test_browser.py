@@ -89,13 +89,13 @@ def viewer(runs: Path) -> Iterator[str]:
     assert process.stdout is not None
     yield process.stdout.readline().strip()
     process.terminate()
-    process.wait(timeout=30)
+    process.wait(timeout=300)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with api.sync_playwright() as driver:
-        made = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        made = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=180_000)
         yield made
         made.close()
 
@@ -349,7 +349,7 @@ def test_a_single_run_is_opened_at_once_and_the_list_is_still_there(browser: Any
     write_run(tmp_path / "runs" / "alone", 2)
     with viewer(tmp_path / "runs" / "alone") as url:
         seen = Seen(browser, url)
-        api.expect(seen.page).to_have_url(re.compile("#/run/alone$"), timeout=30_000)
+        api.expect(seen.page).to_have_url(re.compile("#/run/alone$"), timeout=90_000)
         seen.page.wait_for_selector(".chart canvas")
         assert seen.show("/", "table.list").startswith("Runs\n\n1 run.\n")
         seen.context.close()
@@ -543,6 +543,6 @@ def test_a_person_can_play_a_seat_to_the_end(browser: Any, tmp_path: Path) -> No
             if end.count():
                 break
             moves.first.click()
-        end.wait_for(timeout=60_000)
+        end.wait_for(timeout=120_000)
         assert seen.page.locator(".table .reward").count() > 0 and seen.wrong == []
         seen.context.close()

@@ -197,9 +197,9 @@ def test_a_program_that_uses_more_than_it_may_is_ended(function: str, limits: di
 def test_a_program_that_takes_too_long_by_itself_is_ended() -> None:
     """After a reply that may be the policy's doing: it is replayed, and late again."""
     began = time.monotonic()
-    env = played(task_of(function="commands:sleeps", program={"seconds": 0.5}))
+    env = played(task_of(function="commands:sleeps", program={"seconds": 2.0}))
     assert "Timeout" in env.state()
-    assert time.monotonic() - began < 60, "it would have slept for a minute, twice"
+    assert time.monotonic() - began < 100, "it would have slept for a minute, twice"
 
 
 def test_a_program_that_never_asks_ends_with_its_result() -> None:

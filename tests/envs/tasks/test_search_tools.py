@@ -83,12 +83,12 @@ class _Service(BaseHTTPRequestHandler):
             self.send_response(200)
             self.end_headers()
             with contextlib.suppress(OSError):
-                for _ in range(40):
+                for _ in range(300):
                     self.wfile.write(b" ")
                     time.sleep(0.2)
             return
         elif parts.path == "/slow":
-            time.sleep(1.5)
+            time.sleep(60)
         elif parts.path == "/large":
             body = ["x" * (web.LARGEST + 10)]
         elif parts.path == "/moved":
@@ -147,7 +147,7 @@ def test_a_service_that_fails_is_an_error_and_no_empty_result(service: str, path
     began = time.monotonic()
     with pytest.raises(EnvError, match=r"the search service at .* gave no result"):
         web.search(service + path, "x", 3, seconds=0.5)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # half of what the slow ones would take
 
 
 def test_the_task_over_the_web(service: str) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from interplay.envs.programs.forked import ForkedRun
 
 PATIENCE = 5  # milliseconds in which the threads of a run that has returned must have ended
+# On a busy machine a thread that is about to end may wait for a processor. So those that run are given more time.
+PATIENCE_IF_IT_RUNS = 50
 
 
 class RunWatch:
@@ -55,10 +57,13 @@ class RunWatch:
         """Whether a run that has returned has left only its first process, with one thread. A thread that the program
         has waited for can still be seen for a moment."""
         job.spent = self.processes.cpu_seconds(job.shown, self.proc)
-        for _ in range(PATIENCE):
+        for looked in range(PATIENCE_IF_IT_RUNS):
             members = self.processes.family(job.shown, self.proc, itself=True)
             tasks = 1 if job.group is None else job.group.tasks()
             if tasks == 1 and [len(threads) for threads in members.values()] == [1]:
                 return True
+            others = [task for task in members.get(job.shown, ()) if task != f"{job.shown}/task/{job.shown}"]
+            if looked >= PATIENCE and not any(self.processes.runs(task, self.proc) for task in others):
+                return False
             time.sleep(0.001)
         return False

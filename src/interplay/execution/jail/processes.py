@@ -72,6 +72,13 @@ def ended(tasks: list[str], proc: int) -> bool:
     return True
 
 
+def runs(task: str, proc: int) -> bool:
+    """Whether a thread uses a processor or waits for one."""
+    with contextlib.suppress(OSError, IndexError):
+        return read(f"{task}/stat", proc).rpartition(b")")[2].split()[0] == b"R"
+    return False
+
+
 def end_all(proc: int, seconds: float) -> bool:
     """End every descendant of this process, which also becomes the parent of orphans (a subreaper). Returns whether
     none is left.
