@@ -53,7 +53,7 @@ def test_every_part_runs_on_small_shapes(
 def test_every_pair_is_held_out_by_one_fold(load_script: Callable[[str], ModuleType], tmp_path: Path) -> None:
     script = load_script("benchmarks/judges.py")
     args = argparse.Namespace(data=data(tmp_path), tiny=False, minutes=1.0, out=tmp_path / "none", base="", policy="")
-    args.verifier = None
+    args.verifier, args.balance = None, "none"
     bench = script.Bench(args)
     splits = [bench.hh(fold, fold) for fold in range(script.FOLDS)]
     held = [pair.id for _, test in splits for pair in test]

@@ -703,7 +703,8 @@ def test_a_folder_that_is_no_checkpoint_is_refused(recipe: str, tmp_path: Path) 
 
 
 def test_a_folder_in_place_of_a_file_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one" / "run.json").write_text("{}")
     done = shell("view", str(tmp_path / "runs"), "--export", str(tmp_path))
     assert done.returncode == 1
     assert done.stderr == f"error: '{tmp_path}' is a folder; expected the name of a file.\n"

@@ -44,7 +44,6 @@ def call(*arguments: str) -> str:
         ("prepare --no-check", "--no-check has no effect without a data set; name one, or leave --no-check out."),
         ("prepare gsm8k --compare text", "--compare has no effect on 'gsm8k', a format with a checker of its own"),
         ("prepare hub:a/b --question q --answer a --from x", "--from is 'x', but 'hub:a/b' already names a data set"),
-        ("judge train x.jsonl --to y --balance none", "--balance has no effect on a reward model; add --kind verifier"),
         ("judge serve x --key-variable NOT_SET_HERE", "--key-variable is 'NOT_SET_HERE', but this environment"),
         ("arena kuhn bot:random bot:first eval.games=3", "eval.games has no effect in an arena; say --games N, or"),
         ("eval BOTS --checkpoint x", "--checkpoint has no effect if only bots play; leave --checkpoint out."),

@@ -338,7 +338,7 @@ def _check_bot(key: str, who: Occupant, env: envs.Env) -> None:
     """Check that a bot can play this environment. Other players are checked elsewhere."""
     if not isinstance(who, Scripted):
         return
-    env.observe()  # an error of the environment itself is not the bot's
+    envs.seen_now(env)  # an error of the environment itself is not the bot's
     try:
         make_bot(who.bot, env.task.env).suits(env)
     except (ConfigError, EnvError) as error:
