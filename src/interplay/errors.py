@@ -45,6 +45,10 @@ class EngineError(InterplayError):
     """The engine could not serve a request."""
 
 
+class RequestError(EngineError):
+    """No engine of this kind could ever serve this request, for example because it is too long."""
+
+
 class EngineLost(EngineError):
     """An engine's process has ended, or it cannot be used any more after a failed update. A run can go on from its
     checkpoint, with a new engine."""

@@ -33,6 +33,19 @@ from interplay.engines.local import LocalEngine
 from interplay.envs.programs.options import OutsideOptions
 from interplay.errors import ConfigError, EngineError
 
+SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "answer",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {"answer": {"enum": ["yes", "no"]}},
+            "required": ["answer"],
+            "additionalProperties": False,
+        },
+    },
+}
 TEAMS = Path(__file__).parents[1] / "envs" / "programs" / "teams"
 
 
@@ -95,6 +108,23 @@ def test_a_trained_team_answers_recognises_its_replies_and_counts(running: Runni
     stranger = openai.OpenAI(base_url=f"{running.base}/v1", api_key="other", max_retries=0)
     with pytest.raises(openai.AuthenticationError):
         stranger.models.list()
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "says"),
+    [
+        ("many words " * 3000, {}, "this model reads at most"),
+        ("hi", {"response_format": SCHEMA, "max_tokens": 1}, "at most 1 may be sampled"),
+    ],
+    ids=["too long", "no room for a legal reply"],
+)
+def test_a_request_that_can_never_be_served_is_the_fault_of_its_sender(
+    running: Running, content: str, more: dict[str, Any], says: str
+) -> None:
+    """It got 503, after which clients ask again. They would get the same answer each time."""
+    client = openai.OpenAI(base_url=f"{running.base}/v1", api_key="key", max_retries=0)
+    with pytest.raises(openai.BadRequestError, match=says):
+        client.chat.completions.create(model="solver", messages=[{"role": "user", "content": content}], **more)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])

@@ -37,7 +37,7 @@ from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.local.speculation import COST, LOOKUP_COST, Speculation
 from interplay.engines.refusals import refuse_impossible
 from interplay.engines.scoring import all_scored, scoring_requests
-from interplay.errors import EngineError, did_you_mean
+from interplay.errors import EngineError, RequestError, did_you_mean
 from interplay.models import channels, senses
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
@@ -214,10 +214,10 @@ class LocalEngine:
             )
         refuse_impossible(request, self._vocabulary, self.max_context, self._slots)
         if request.sampling.stop_strings and self._codec is None:
-            raise EngineError("stop strings need a tokenizer; make the engine with one, or use stop ids.")
+            raise RequestError("stop strings need a tokenizer; make the engine with one, or use stop ids.")
         shared = len(request.ids) // cache.block_size  # the reply's sequence shares the prompt's full blocks
         if cache.blocks_for(total) + cache.blocks_for(len(request.ids)) - shared > cache.total:
-            raise EngineError(
+            raise RequestError(
                 f"a request of {total} tokens can never fit into the engine's cache of "
                 f"{cache.total * cache.block_size} tokens; use a larger cache, or lower sampling.max_tokens."
             )

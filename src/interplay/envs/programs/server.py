@@ -22,7 +22,7 @@ from interplay.envs.programs.run import Reply
 from interplay.envs.programs.talk import Names, WireError
 from interplay.envs.programs.wire import ChatOrder, chat_order, responses_order
 from interplay.envs.programs.written import chat_answer, chat_chunks, response, response_events
-from interplay.errors import ConfigError, InterplayError
+from interplay.errors import ConfigError, InterplayError, RequestError
 from interplay.secret import read_key
 from interplay.types import HistoryMatch, Message
 
@@ -88,7 +88,7 @@ class ChatRouter:
             if answerer is None:
                 return HttpReply.error(401, "the API key is not known here; expected that of the session.")
             return await self._routed(request, what, answerer)
-        except (WireError, ConfigError) as error:
+        except (WireError, ConfigError, RequestError) as error:  # it would fail again, so a client must not ask again
             return HttpReply.error(400, str(error))
         except GoneError as error:
             return HttpReply.error(410, str(error))
