@@ -161,7 +161,7 @@ def test_a_reply_that_is_too_long_for_a_local_judge_is_an_error_that_names_the_j
     judge = {"kind": "pointwise", "who": "critic", "marks": "expected", "instructions": "word " * 5000}
     policies = {**SMALL["policies"], "critic": {"base": "tiny-32x1", "trainable": False}}
     sentence = (
-        "EngineError: judge 'taste' gave no reward: prompt .* takes at most 4096.*judges.NAME.max_tokens for a judge"
+        "RequestError: judge 'taste' gave no reward: prompt .* takes at most 4096.*judges.NAME.max_tokens for a judge"
     )
     with pytest.raises(GuardError, match=sentence):
         train(tmp_path, judged(judge, policies=policies))
