@@ -27,6 +27,7 @@ from interplay.engines.local import LocalEngine
 from interplay.envs import Env
 from interplay.envs import env as registry
 from interplay.envs.games.tictactoe import TicTacToe
+from interplay.envs.programs import counts
 from interplay.errors import CheckpointError, EngineError, GuardError
 from interplay.evaluation.benchmark import evaluate
 from interplay.evaluation.field import Field
@@ -458,6 +459,16 @@ def test_warnings_and_errors_number_steps_as_the_lines_of_the_run_do(
     assert lines == [1, 2] and [(row["step"], row["episodes_failed"]) for row in rows(tmp_path)] == [(1, 0), (2, 4)]
     (warning,) = (r.getMessage() for r in caplog.records if "episodes failed" in r.getMessage())
     assert warning.startswith("step 2: 4 of 16 episodes failed")
+
+
+def test_what_was_counted_before_the_first_step_is_not_in_its_metrics(tmp_path: Path) -> None:
+    """An evaluation, or an earlier run of this process, may have replayed programs."""
+    counts.count("replays", 5)
+    trainer = make(tmp_path, {**BASE, "warmstart": None}, "train.steps=1", "rollout.tasks=1")
+    counts.count("replays", 2)
+    trainer.train()
+    trainer.close()
+    assert len(rows(tmp_path)) == 1 and not [key for key in rows(tmp_path)[0] if key.startswith("program/")]
 
 
 def test_an_episode_past_its_time_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

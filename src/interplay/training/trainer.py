@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from interplay.agents.best_of import Choosing
+from interplay.envs.programs.counts import take as program_counts
 from interplay.errors import ConfigError, did_you_mean
 from interplay.rollout.auditing import Auditing
 from interplay.rollout.judging import Judging
@@ -100,6 +101,7 @@ class Trainer(RunState):
             except Interrupted:
                 return
             self.observer.ready()
+            program_counts()  # what an evaluation, or an earlier run of this process, has counted is not of step 1
             if self.unfinished is not None or self._goes_on:
                 asyncio.run(self._run())
             if self.stopping and self.saved_step != self.step_index:
