@@ -94,7 +94,8 @@ def test_balanced_by_length_the_longer_reply_wins_as_often_as_the_shorter_one(
 
 
 def test_balancing_by_length_balances_small_and_large_differences_apart() -> None:
-    """Otherwise pairs with a large difference, which the longer reply wins, would be evened out by others."""
+    """Here the longer reply wins if the difference is large, and the shorter one more often if it is small. If only the
+    totals were equal, a judge could still learn that much longer is better."""
     rng = random.Random(0)
     gaps = [rng.randrange(1, 101) for _ in range(2000)]
     rows = [("x" * gap, "", float(rng.random() < (0.9 if gap > 50 else 0.4)), n) for n, gap in enumerate(gaps)]
