@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from ctypes.util import find_library
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 from playing import earned, expert
 
-pytest.importorskip("mujoco", reason="robotics needs interplay[robotics]")
+if not find_spec("mujoco"):  # not imported here: `Arm` imports something else before it
+    pytest.skip("robotics needs interplay[robotics]", allow_module_level=True)
 
 from interplay.envs import make, sample_task
 from interplay.envs.check import check
@@ -136,6 +142,14 @@ def test_a_picture_is_shown_beside_the_words_or_in_place_of_them(monkeypatch: py
         assert set(Robotics.needs(env.task.data)) == ({"image"} if view == "image" else set())
     assert "red block:" in said["text"] and "zone A:" in said["text"] and said["text"] in said["both"] + "\n"
     assert not re.search("block:|zone [A-E]:", said["image"]) and "hand: up, holding nothing" in said["image"]
+
+
+@pytest.mark.skipif(not find_library("OSMesa"), reason="OSMesa is not installed")
+def test_triton_can_be_imported_after_the_table() -> None:
+    """MuJoCo with OSMesa and then Triton ended the process with a segmentation fault: OSMesa has another LLVM."""
+    pytest.importorskip("triton")
+    code = "from interplay import envs; envs.make(envs.sample_task('robotics', {})); import triton"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "MUJOCO_GL": "osmesa"}, check=True)
 
 
 def test_the_table_can_be_seen_where_there_is_opengl() -> None:

@@ -57,6 +57,8 @@ class Session:
             self.stages = {k: [SeatResult.from_json(r) for r in v] for k, v in results.items()}
             self.exploits = {k: v for k, v in earlier.get("exploitability", {}).items() if k != "after"}
             self.measuring = {k: v for k, v in earlier.get("measuring_seconds", {}).items() if k != "after"}
+            if earlier.get("steps") == self.trainer.step_index:  # a checkpoint lacks the time it took to write it
+                self.trainer.seconds = max(self.trainer.seconds, earlier.get("training_seconds", 0.0))
         self.progress = reporter(console)
         self.imitating = ""  # the policy that is in its warm start now
         self.wins: dict[str, float] = {}  # win rates of the last short evaluation

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from interplay.envs.picture import png
@@ -39,11 +41,7 @@ class Arm:
     """One MuJoCo model for all tables with the same number of blocks. States are passed in and out as bytes."""
 
     def __init__(self, blocks: int) -> None:
-        try:
-            import mujoco
-        except ImportError:
-            raise ConfigError("robotics needs MuJoCo: pip install 'interplay[robotics]'.") from None
-        self.mj = mujoco
+        self.mj = mujoco = _mujoco()
         self.names = list(COLOURS)[:blocks]
         self.model = mujoco.MjModel.from_xml_string(_xml(self.names))
         self.data = mujoco.MjData(self.model)
@@ -154,6 +152,17 @@ class Arm:
 def arm(blocks: int) -> Arm:
     """The arm for this number of blocks."""
     return Arm(blocks)
+
+
+def _mujoco() -> Any:
+    """Import MuJoCo, and Triton before it if it is installed. With `MUJOCO_GL=osmesa` MuJoCo loads a library with LLVM
+    in it; if PyTorch imports Triton, which has its own LLVM, after that, the process ends with a segmentation fault."""
+    with suppress(ImportError):
+        import_module("triton")
+    try:
+        return import_module("mujoco")
+    except ImportError:
+        raise ConfigError("robotics needs MuJoCo: pip install 'interplay[robotics]'.") from None
 
 
 def _xml(names: list[str]) -> str:
