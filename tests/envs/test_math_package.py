@@ -13,5 +13,6 @@ from interplay.rewards import algebra
 def test_a_task_is_refused_with_the_remedy(team: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert envs.sample_task("math", {"team": team}).env == "math"
     monkeypatch.setattr(algebra, "find_spec", lambda name: None)
+    algebra.require.cache_clear()
     with pytest.raises(ConfigError, match=r"pip install 'interplay\[math\]'"):
         envs.sample_task("math", {"team": team})

@@ -133,6 +133,7 @@ def test_a_formula_that_takes_too_long_is_ended_and_the_next_one_answered(monkey
 
 def test_without_math_verify_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algebra, "find_spec", lambda name: None)
+    algebra.require.cache_clear()
     with pytest.raises(InterplayError, match=r"interplay\[math\]"):
         algebra.same("2n", "n+n")
 

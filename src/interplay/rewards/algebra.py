@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import sys
+from functools import cache
 from importlib.util import find_spec
 from itertools import accumulate
 from typing import Any
@@ -35,8 +36,10 @@ def same(gold: str, answer: str) -> bool:
     return result.ok and result.output == b"true"
 
 
+@cache
 def require() -> None:
-    """Raise if math-verify is not installed. Without it, an episode fails if its answer is not a plain number."""
+    """Raise if math-verify is not installed. Without it, an episode fails if its answer is not a plain number. Every
+    task asks, so that it was found is remembered."""
     if find_spec("math_verify") is None:
         raise ConfigError("comparing formulas needs math-verify: pip install 'interplay[math]'.")
 
