@@ -30,6 +30,7 @@ from typing import Any
 
 from interplay import envs
 
+PATIENCE = 20  # a measurement ends after this many times its processor time: some environments wait for other processes
 LEAST = {"games": 2_000, "dialogue": 2_000, "tasks": 500, "adapters": 0}
 SENSES = ("hearing", "spotter_pilot")  # they make pictures or sounds, so they need only be as fast as tasks
 ADAPTED = [
@@ -60,12 +61,15 @@ def measure(name: str, options: dict[str, Any], seconds: float) -> tuple[int, fl
     """The steps per second, and the mean number of steps in an episode."""
     rng, steps, episodes, spent = random.Random(0), 0, 0, 0.0
     play(name, options, 0, rng)
-    with own_garbage():
-        began = time.thread_time()
-        while spent < seconds:
+    gc.freeze()  # a collection that looked at all objects of a large process would take longer than an episode
+    try:
+        began, latest = time.thread_time(), time.monotonic() + PATIENCE * seconds
+        while spent < seconds and (not episodes or time.monotonic() < latest):
             steps += play(name, options, episodes, rng)
             episodes += 1
             spent = time.thread_time() - began
+    finally:
+        gc.unfreeze()
     return round(steps / spent), steps / episodes
 
 
@@ -77,18 +81,6 @@ def play(name: str, options: dict[str, Any], index: int, rng: random.Random) -> 
         steps += 1
     envs.outcome_of(env)
     return steps
-
-
-@contextmanager
-def own_garbage() -> Iterator[None]:
-    """Let garbage collections look only at objects that are made from now on. Otherwise one collection that looks at
-    all objects of a large process takes longer than an episode."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def rows(seconds: float) -> list[tuple[str, str, int, float]]:
