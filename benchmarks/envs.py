@@ -4,7 +4,7 @@
     python benchmarks/envs.py --rollout
 
 The time includes making the environment, every observation and the outcome. It is processor time of the thread that
-plays, so other work on the machine does not change it. One episode is played before the measurement, because it may
+plays, so other work on the machine does not change it; garbage collections are left out. One episode is played before the measurement, because it may
 import packages. A rollout should never have to wait for an environment: our games must do at least 2,000
 steps a second. Task environments must do at least 500, because an episode there has only two or three long replies and
 needs a new database or world. Environments that run programs in a sandbox declare that they are `slow`, and are stepped
@@ -61,7 +61,7 @@ def measure(name: str, options: dict[str, Any], seconds: float) -> tuple[int, fl
     """The steps per second, and the mean number of steps in an episode."""
     rng, steps, episodes, spent = random.Random(0), 0, 0, 0.0
     play(name, options, 0, rng)
-    gc.freeze()  # a collection that looked at all objects of a large process would take longer than an episode
+    gc.disable()  # a collection that looked at all objects of a large process would take longer than an episode
     try:
         began, latest = time.thread_time(), time.monotonic() + PATIENCE * seconds
         while spent < seconds and (not episodes or time.monotonic() < latest):
@@ -69,7 +69,7 @@ def measure(name: str, options: dict[str, Any], seconds: float) -> tuple[int, fl
             episodes += 1
             spent = time.thread_time() - began
     finally:
-        gc.unfreeze()
+        gc.enable()
     return round(steps / spent), steps / episodes
 
 
