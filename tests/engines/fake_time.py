@@ -1,7 +1,7 @@
 """An event loop on which waiting takes no time: when all its tasks wait, its clock jumps to the next timer.
 
-What a test measures or limits in seconds is then the same on every machine, however busy. Work in other threads takes no
-time at all on this clock, so it is only for tests whose tasks do everything on the loop.
+What a test measures or limits in seconds is then the same on every machine, however busy. Work in other threads takes
+no time at all on this clock, so it is only for tests whose tasks do everything on the loop.
 """
 
 from __future__ import annotations
