@@ -149,12 +149,14 @@ def test_streamed_replies_are_the_same_training_data(monkeypatch: pytest.MonkeyP
 def test_processes_that_are_kept_give_the_same_training_data(
     name: str, function: str, plan: SamplingPlan, monkeypatch: pytest.MonkeyPatch, players: Any
 ) -> None:
-    """All processes have run other episodes before those that are compared. One game streams, and one is a tree."""
+    """Processes have run other episodes before those that are compared. One game streams, and one is a tree."""
     program = {"linger": 200.0, "keep": 100, "environment": {"GAME": name}}
     native, outside = tasks_of(name, monkeypatch, 1, function=function, program=program)
     a, _, b = (players.play(tasks, plan) for tasks in (native, outside, outside))
     assert [trained(e) for e in a] == [trained(e) for e in b]
     *_, worker = process._workers.values()
-    assert worker._waiting and all(place.left < 99 for place in worker._waiting)
+    # A tree needs a process more if more of its replays overlap than in the first run; that one has had one episode.
+    played = sum(100 - place.left for place in worker._waiting)
+    assert played > len(worker._waiting) > 0, "processes had several episodes"
     how = ("grpo", {"group": 2}) if name != "kuhn" else ("at_grpo", {"candidates": 2, "continuation": "playout"})
     assert advantages(*how, a) == advantages(*how, b)

@@ -8,6 +8,7 @@ import importlib
 import re
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -356,6 +357,9 @@ def test_an_event_loop_is_not_blocked_while_programs_run(program: Make) -> None:
 def test_a_program_that_runs_is_ended_when_its_episode_is_cancelled(program: Make) -> None:
     """Its loop runs in another thread, and only that thread may close it. Otherwise the thread never came back, and
     after sixteen such episodes no program could run any more."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()  # what other tests left must not warn here
     tasks = program("small_teams:waits_long", tasks=coroutine._THREADS)
     small_teams = importlib.import_module("small_teams")
 
