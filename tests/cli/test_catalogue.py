@@ -7,10 +7,10 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -19,6 +19,7 @@ from interplay.cli.catalogue import _first_sentence, recipe_table, recipe_text, 
 from interplay.cli.listing import algorithm_recipes
 from interplay.config import load, packaged
 from interplay.errors import ConfigError
+from interplay.training import folder_lock
 from interplay.training.folder_lock import alone, is_training
 
 
@@ -102,7 +103,7 @@ def test_a_run_is_training_as_long_as_its_process_lives(tmp_path: Path) -> None:
     begun(tmp_path)
     code = (
         "import sys, time; from pathlib import Path; from interplay.training.folder_lock import alone\n"
-        "with alone(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
+        "with alone(Path(sys.argv[1])): print('locked', flush=True); time.sleep(600)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
@@ -148,13 +149,22 @@ def test_where_folders_cannot_be_locked_a_run_that_was_written_just_now_is_train
     assert shown(tmp_path) == "1/5 stopped"
 
 
-def test_a_look_at_the_lock_does_not_refuse_a_trainer_that_begins(tmp_path: Path) -> None:
+def test_a_look_at_the_lock_does_not_refuse_a_trainer_that_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look ends while the trainer waits for the last time."""
     import fcntl
 
     begun(tmp_path)
-    looking = os.open(tmp_path, os.O_RDONLY)
+    looking, pauses = os.open(tmp_path, os.O_RDONLY), list[float]()
     fcntl.flock(looking, fcntl.LOCK_SH)
-    threading.Timer(0.01, os.close, [looking]).start()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if sum(pauses) > 0.95:
+            os.close(looking)
+
+    monkeypatch.setattr(folder_lock, "time", SimpleNamespace(sleep=pause))
     with alone(tmp_path):
         assert is_training(tmp_path)
     assert not is_training(tmp_path)

@@ -56,7 +56,7 @@ def test_the_first_tab_in_a_real_zsh_shows_the_commands(tmp_path: Path) -> None:
     if pid == 0:
         os.chdir(tmp_path)
         os.execvpe("zsh", ["zsh", "-i"], {**env, "PROMPT": "ready> "})
-    seen, end = b"", time.monotonic() + 60
+    seen, end = b"", time.monotonic() + 600
     try:
         typed = False
         while time.monotonic() < end and b"show one's" not in seen:

@@ -88,7 +88,7 @@ def test_processes_without_room_are_refused_on_an_own_cluster_and_awaited_on_oth
     ray = SimpleNamespace(cluster_resources=lambda: {"CPU": 8.0, "GPU": 1.0})
     monkeypatch.setattr(connection, "_started_here", started)
     connection.check_room(ray, "2 ranks (cluster.learners)", CPU=8, GPU=1)
-    assert not caplog.text
+    assert "2 ranks" not in caplog.text
     said = r"2 ranks \(cluster.learners\) need 2 GPUs, and .* 1 GPUs"
     if started:
         with pytest.raises(ConfigError, match=said):

@@ -69,7 +69,7 @@ def fake() -> Iterator[FakeSglang]:
 
 @pytest.fixture
 def engine(fake: FakeSglang) -> Iterator[SglangEngine]:
-    made = SglangEngine(fake.url, 100, Timeouts(10.0, 10.0), 8)
+    made = SglangEngine(fake.url, 100, Timeouts(60.0, 60.0), 8)
     yield made
     made.close()
 
@@ -112,7 +112,7 @@ def test_an_update_pauses_loads_a_folder_and_continues(fake: FakeSglang, engine:
 
 
 def test_without_in_flight_the_server_finishes_its_replies_before_it_loads(fake: FakeSglang, model: Loaded) -> None:
-    engine = SglangEngine(fake.url, 100, Timeouts(10.0, 10.0, drain=True), 8)
+    engine = SglangEngine(fake.url, 100, Timeouts(60.0, 60.0, drain=True), 8)
     engine.update(1, model)
     engine.close()
     assert [path for path, _, _ in fake.calls] == ["/update_weights_from_disk"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from vllm_fake import PATHS_0_25, Fake, fake_vllm
+from vllm_fake import HELD, PATHS_0_25, Fake, fake_vllm
 
 from interplay.config import EngineSection, parse
 from interplay.engines.delivery import Delivery, FolderDelivery, delivery_of
@@ -163,7 +163,7 @@ def test_after_a_failed_update_the_engine_takes_no_requests(connect: Connect, mo
 def test_without_in_flight_an_update_waits_for_the_replies_that_are_being_sampled(
     connect: Connect, model: Loaded
 ) -> None:
-    fake, engine = connect(Timeouts(reply=20.0, update=10.0, drain=True))
+    fake, engine = connect(Timeouts(reply=60.0, update=60.0, drain=True))
     engine.update(1, model)
     assert fake.calls[0][:2] == ("/pause", {"mode": "wait"}) and fake.calls[-1][0] == "/resume"
 
@@ -220,7 +220,7 @@ def test_requests_to_a_server_that_has_ended_fail_with_the_end_of_its_log() -> N
 def test_an_update_that_hangs_fails_at_its_time_limit_and_so_do_replies_that_wait_for_it(
     connect: Connect, model: Loaded, transfer: str
 ) -> None:
-    fake, engine = connect(Timeouts(reply=20.0, update=1.0), delivery_of(transfer, "http://127.0.0.1:1", 1, 1.0))
+    fake, engine = connect(Timeouts(reply=600.0, update=1.0), delivery_of(transfer, "http://127.0.0.1:1", 1, 1.0))
     fake.hold |= {"/collective_rpc": threading.Event(), "/inference/v1/generate": threading.Event()}
 
     async def across() -> None:
@@ -235,16 +235,16 @@ def test_an_update_that_hangs_fails_at_its_time_limit_and_so_do_replies_that_wai
 
     began = time.monotonic()
     asyncio.run(across())
-    assert time.monotonic() - began < 10.0  # ten times the limit
+    assert time.monotonic() - began < HELD
 
 
 def test_a_server_that_says_nothing_costs_one_reply_its_time_limit(connect: Connect) -> None:
-    fake, engine = connect(Timeouts(reply=1.0, update=5.0))
+    fake, engine = connect(Timeouts(reply=1.0, update=60.0))
     fake.hold["/inference/v1/generate"] = threading.Event()
     began = time.monotonic()
     with pytest.raises(EngineError, match=r"gave no answer to /inference/v1/generate within 1 s"):
         ask(engine, request())
-    assert time.monotonic() - began < 10.0  # ten times the limit
+    assert time.monotonic() - began < HELD
 
 
 def test_a_reply_that_was_aborted_or_lacks_logprobs_is_an_error(connect: Connect) -> None:

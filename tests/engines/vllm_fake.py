@@ -61,6 +61,7 @@ class Fake:
 
 
 AnyFake = TypeVar("AnyFake", bound=Fake)
+HELD = 60.0  # seconds after which the server gives an answer that a test holds back
 
 
 class FakeHandler(BaseHTTPRequestHandler):
@@ -81,7 +82,7 @@ class FakeHandler(BaseHTTPRequestHandler):
         body = json.loads(raw) if raw else {}
         self.fake.calls.append((where.path, dict(parse_qsl(where.query)), body))
         if where.path in self.fake.hold:
-            self.fake.hold[where.path].wait(60.0)
+            self.fake.hold[where.path].wait(HELD)
         if where.path in self.fake.failing:
             self.give(500, {"error": {"message": "failed on purpose"}})
         elif where.path not in self.fake.paths:

@@ -217,15 +217,20 @@ def test_the_training_of_a_run_is_not_in_memory_any_more_when_it_is_tested(
 
     alive: list[int] = []
 
-    def tested(*_: Any) -> dict[str, Any]:
+    def trainers() -> int:
         gc.collect()
-        alive.append(sum(type(o) is Trainer for o in gc.get_objects()))
+        return sum(type(o) is Trainer for o in gc.get_objects())
+
+    def tested(*_: Any) -> dict[str, Any]:
+        until = time.monotonic() + 60
+        while trainers() > before and time.monotonic() < until:
+            time.sleep(0.05)  # a thread that is ending may still refer to its last piece of work
+        alive.append(trainers())
         return {"mean": {"gold": 0.0}}
 
     monkeypatch.setattr(experiment, "tested", tested)
     study = Study.read(small_study(tmp_path, {"fixed": []}, [0]))
-    gc.collect()
-    before = sum(type(o) is Trainer for o in gc.get_objects())
+    before = trainers()
     one_run(study, tmp_path / "runs" / "small", "fixed", 0)
     assert alive and max(alive) <= before
 

@@ -119,6 +119,7 @@ class Table:
     critic: Any = None
     patience: Callable[[Call], float] | None = None
     stop: Stop = Stop.END
+    run: Callable[[Any], Any] = asyncio.run  # plays on an event loop
 
     def __post_init__(self) -> None:
         self.engine = FakeEngine(self.renderer, self.script, self.patience, self.stop)
@@ -144,7 +145,8 @@ class Table:
             assert self.engine.in_flight == 0, "requests are still in flight after the last episode ended"
             return episodes
 
-        return asyncio.run(run())
+        episodes: list[Episode] = self.run(run())
+        return episodes
 
 
 @pytest.fixture(scope="session")

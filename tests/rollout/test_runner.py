@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import fake_time
 import pytest
 
 from interplay.algorithms import Independent, Tree
@@ -260,12 +261,14 @@ def test_the_token_limit_truncates(table: Any) -> None:
     assert episode.rewards == Rewards.agent("win", {"X": 0.0, "O": 0.0})
 
 
-def test_an_engine_that_never_answers_is_an_error_of_the_episode(table: Any) -> None:
+def test_an_engine_that_never_answers_is_an_error_of_the_episode(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy does not cause the wall-clock limit: it is a typed error, and the other episode is not delayed."""
+    monkeypatch.setattr(line, "time", SimpleNamespace(monotonic=lambda: 0.0))  # what this machine takes does not count
     game = table(
         lambda c: ROW[c.decision],
         limits=RolloutSection(max_episode_seconds=2),
         patience=lambda c: 60.0 if c.task.endswith("-0") and c.decision == 2 else 0.0,
+        run=fake_time.run,
     )
     stuck, fine = game.play(2)
     assert stuck.error is not None and stuck.error.startswith("LimitError: ")

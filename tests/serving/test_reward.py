@@ -177,7 +177,7 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(
     monkeypatch.setattr(patient, "_post", lambda body: (tried.append(body), post(body))[1])
     asking = threading.Thread(target=lambda: found.append(asyncio.run(patient.scores([(QUESTION, "yes")]))))
     asking.start()
-    while not tried:
+    while not tried and asking.is_alive():
         time.sleep(0.01)
     with running(RewardServer(model), port):
         asking.join()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from asking import Asking, Eager
 from runs import make, rows
 
 from interplay.agents import render
+from interplay.engines import pause as pauses
 from interplay.engines.engine import Request, Sampling
 from interplay.envs import env as registry
+from interplay.rollout import line
 from interplay.training.trainer import Observer
 from interplay.types import Observation, Parameter, Role, Tool
 
@@ -56,16 +60,28 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_a_pause_holds_back_what_tools_answer_and_takes_no_time_from_episodes(waiting: None, tmp_path: Path) -> None:
-    """The evaluation takes longer than an episode may. Episodes whose tools answer meanwhile sample nothing until it is
-    over, and then go on."""
-    trainer = make(tmp_path, RECIPE, "eval.every=1", "rollout.max_episode_seconds=5")
+def test_a_pause_holds_back_what_tools_answer_and_takes_no_time_from_episodes(
+    waiting: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The evaluation seems to take longer than an episode may: the test adds half an hour to all clocks. Episodes whose
+    tools answer meanwhile sample nothing until it is over, and then go on."""
+    trainer = make(tmp_path, RECIPE, "eval.every=1", "rollout.max_episode_seconds=600")
     sampled: list[int] = []
+    later = 0.0
+    for module in (line, pauses):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + later))
 
     async def measure(team: Any, step: int, seats: Any) -> dict[str, float]:
-        stats = team.members["player"].engine.stats
+        nonlocal later
+        stats, loop = team.members["player"].engine.stats, asyncio.get_running_loop()
         before = stats().sampled_tokens
-        await asyncio.sleep(7 if step == 1 else 0.3)
+        await asyncio.sleep(0.3)
+        while any(thread.name.startswith("tool ") for thread in threading.enumerate()):
+            await asyncio.sleep(0.01)  # until they have answered, since tools have a limit too
+        if step == 1:
+            honest, later = loop.time, 1800.0
+            monkeypatch.setattr(loop, "time", lambda: honest() + later)
+        await asyncio.sleep(0.3)
         sampled.append(stats().sampled_tokens - before)
         return {}
 
@@ -87,7 +103,7 @@ def test_an_evaluation_beside_the_stream_does_not_hold_up_steps(
     async def measure(team: Any, step: int, seats: Any) -> dict[str, float]:
         member = team.members["player@eval"]
         lengths = [Sampling(max_tokens=n) for n in (29, 31, 37, 41)]  # they never end at the same time
-        until = time.monotonic() + 20
+        until = time.monotonic() + 600
 
         async def ask(number: int) -> None:
             turn = 0

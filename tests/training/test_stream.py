@@ -421,7 +421,7 @@ def test_the_stream_lives_on_one_event_loop_that_goes_on_while_the_learner_works
     def alive(what: str) -> None:
         beat = threading.Event()
         loops[-1].call_soon_threadsafe(beat.set)
-        ran.append((what, beat.wait(20)))
+        ran.append((what, beat.wait(600)))
 
     def learned(*given: Any) -> Any:
         alive("learn")
@@ -463,7 +463,7 @@ def test_snapshots_are_written_and_read_while_the_event_loop_goes_on(
             if loops:  # some are written before the stream begins
                 beat = threading.Event()
                 loops[-1].call_soon_threadsafe(beat.set)
-                ran.append((name, beat.wait(20)))
+                ran.append((name, beat.wait(600)))
             return work(self, *given)
 
         monkeypatch.setattr(cls, name, beating)

@@ -65,7 +65,7 @@ def test_damaged_lines_are_counted_and_the_others_are_shown(tmp_path: Path) -> N
     bad = [b"\x00\xff garbage\n", b'{"episode": 3}\n', b"[" * 100_000 + b"\n", b'{"step": "x", "episode": {}}\n']
     path.write_bytes(b"".join([bad[0], lines[0], bad[1], *lines[1:3], bad[2], bad[3], lines[3]]))
     index = EpisodeIndex(path)
-    index.refresh(seconds=10)
+    index.refresh()
     assert names(index) == EXPECTED
     assert index.damaged == len(bad)
 

@@ -31,7 +31,7 @@ class Ledger:
 
     limits: RolloutSection
     pause: Pause | None = None  # of the stream that plays this episode
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())  # a test may replace this module's clock
     used: Counter[str] = field(default_factory=Counter)  # tokens sampled by each policy
     plays: dict[tuple[int, ...], list[Rewards]] | None = None  # by joint action of the opening decision
     behind: list[asyncio.Task[list[Turn]]] = field(default_factory=list)  # playouts that the line does not wait for

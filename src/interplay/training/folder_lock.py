@@ -11,7 +11,7 @@ from pathlib import Path
 
 from interplay.errors import ConfigError
 
-_TRIES, _PAUSE = 5, 0.02  # `is_training` holds the lock for a moment, so one refusal does not count
+_TRIES, _PAUSE = 50, 0.02  # `is_training` holds the lock for a moment, on a busy machine for a tenth of a second
 
 
 @contextmanager

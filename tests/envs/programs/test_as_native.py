@@ -110,13 +110,16 @@ def test_forks_by_replay_are_forks_by_copy(name: str, monkeypatch: pytest.Monkey
     assert advantages("at_grpo", settings, a) == advantages("at_grpo", settings, b)
 
 
-HTTP = {"function": "http_game:play", "program": {"linger": 200.0}}  # machines under load are slow
+def http(name: str, function: str = "play", **how: Any) -> dict[str, Any]:
+    """Options of a program that plays over HTTP. In one game two threads ask at the same time, and one of them may be
+    late on a busy machine. In the other games nobody waits for a second call."""
+    return {"function": f"http_game:{function}", "program": {"linger": 1000.0 if name == "matrix" else 2.0, **how}}
 
 
 @pytest.mark.parametrize("name", GAMES)
 def test_a_game_over_http_is_the_native_game(name: str, monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
     """Ids, log-probs and advantages, simultaneous moves included, in isolated processes."""
-    native, outside = tasks_of(name, monkeypatch, 1, **HTTP)
+    native, outside = tasks_of(name, monkeypatch, 1, **http(name))
     a = players.play(native, Independent(3))
     b = players.play(outside, Independent(3))
     assert [trained(e) for e in a] == [trained(e) for e in b]
@@ -125,7 +128,7 @@ def test_a_game_over_http_is_the_native_game(name: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("name", [n if n == "kuhn" else pytest.param(n, marks=pytest.mark.slow) for n in GAMES])
 def test_a_tree_over_http_is_the_native_tree(name: str, monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
-    native, outside = tasks_of(name, monkeypatch, 1, **HTTP)
+    native, outside = tasks_of(name, monkeypatch, 1, **http(name))
     a, b = (players.play(tasks, Tree(2, "playout")) for tasks in (native, outside))
     assert [trained(e) for e in a] == [trained(e) for e in b]
     settings = {"candidates": 2, "continuation": "playout"}
@@ -133,7 +136,7 @@ def test_a_tree_over_http_is_the_native_tree(name: str, monkeypatch: pytest.Monk
 
 
 def test_streamed_replies_are_the_same_training_data(monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
-    native, outside = tasks_of("tictactoe", monkeypatch, 1, **{**HTTP, "function": "http_game:play_streaming"})
+    native, outside = tasks_of("tictactoe", monkeypatch, 1, **http("tictactoe", "play_streaming"))
     a, b = (players.play(tasks, Independent(2)) for tasks in (native, outside))
     assert [trained(e) for e in a] == [trained(e) for e in b]
 
@@ -141,20 +144,21 @@ def test_streamed_replies_are_the_same_training_data(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("name", "function", "plan"),
     [
-        ("matrix", "http_game:play", Independent(2)),
-        ("tictactoe", "http_game:play_streaming", Independent(2)),
-        ("kuhn", "http_game:play", Tree(2, "playout")),
+        ("matrix", "play", Independent(2)),
+        ("tictactoe", "play_streaming", Independent(2)),
+        ("kuhn", "play", Tree(2, "playout")),
     ],
 )
 def test_processes_that_are_kept_give_the_same_training_data(
     name: str, function: str, plan: SamplingPlan, monkeypatch: pytest.MonkeyPatch, players: Any
 ) -> None:
-    """All processes have run other episodes before those that are compared. One game streams, and one is a tree."""
-    program = {"linger": 200.0, "keep": 100, "environment": {"GAME": name}}
-    native, outside = tasks_of(name, monkeypatch, 1, function=function, program=program)
+    """Processes have run other episodes before those that are compared. One game streams, and one is a tree."""
+    native, outside = tasks_of(name, monkeypatch, 1, **http(name, function, keep=100, environment={"GAME": name}))
     a, _, b = (players.play(tasks, plan) for tasks in (native, outside, outside))
     assert [trained(e) for e in a] == [trained(e) for e in b]
     *_, worker = process._workers.values()
-    assert worker._waiting and all(place.left < 99 for place in worker._waiting)
+    # A tree needs a process more if more of its replays overlap than in the first run; that one has had one episode.
+    played = sum(100 - place.left for place in worker._waiting)
+    assert played > len(worker._waiting) > 0, "processes had several episodes"
     how = ("grpo", {"group": 2}) if name != "kuhn" else ("at_grpo", {"candidates": 2, "continuation": "playout"})
     assert advantages(*how, a) == advantages(*how, b)

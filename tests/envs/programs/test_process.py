@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program_player import newest, played, result
+from program_player import hurried, newest, played, result
 
 from interplay import envs
 from interplay.envs.programs import process
@@ -197,7 +197,8 @@ def test_a_program_that_uses_more_than_it_may_is_ended(function: str, limits: di
 def test_a_program_that_takes_too_long_by_itself_is_ended() -> None:
     """After a reply that may be the policy's doing: it is replayed, and late again."""
     began = time.monotonic()
-    env = played(task_of(function="commands:sleeps", program={"seconds": 2.0}))
+    with hurried():
+        env = played(task_of(function="commands:sleeps"))
     assert "Timeout" in env.state()
     assert time.monotonic() - began < 100, "it would have slept for a minute, twice"
 
