@@ -4,12 +4,12 @@
     python benchmarks/envs.py --rollout
 
 The time includes making the environment, every observation and the outcome. It is processor time of the thread that
-plays, so other work on the machine does not change it; garbage collections are left out. One episode is played before the measurement, because it may
-import packages. A rollout should never have to wait for an environment: our games must do at least 2,000
-steps a second. Task environments must do at least 500, because an episode there has only two or three long replies and
-needs a new database or world. Environments that run programs in a sandbox declare that they are `slow`, and are stepped
-in threads. The speed of an adapter is mostly the speed of its package; adapters whose package is not installed are left
-out.
+plays, so other work on the machine does not change it; garbage collections are left out. One episode is played before
+the measurement, because it may import packages. A rollout should never have to wait for an environment: our games must
+do at least 2,000 steps a second. Task environments must do at least 500, because an episode there has only two or three
+long replies and needs a new database or world. Environments that run programs in a sandbox declare that they are
+`slow`, and are stepped in threads. The speed of an adapter is mostly the speed of its package; adapters whose package
+is not installed are left out.
 
 `--rollout` plays every game with the model `tiny` in all seats, 32 episodes at once on one core. It prints the share of
 five seconds of processor time that was spent in the environment (making, observing, stepping, forking). With a larger

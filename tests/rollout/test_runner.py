@@ -18,7 +18,7 @@ import pytest
 from interplay.algorithms import Independent, Tree
 from interplay.config import RolloutSection
 from interplay.envs import Env
-from interplay.errors import EngineError
+from interplay.errors import EngineError, LimitError
 from interplay.rollout import line
 from interplay.rollout.records import to_json
 from interplay.types import Episode, Keys, Level, Message, Observation, Reward, Rewards, Role, Status, Stop, Task, Turn
@@ -458,3 +458,18 @@ def test_the_caller_is_told_about_every_episode(table: Any) -> None:
     game = table(lambda c: EngineError("gone.") if c.task.endswith("-0") else ROW[c.decision])
     game.play(3, done=lambda e: seen.append(e.id))
     assert sorted(seen) == [f"{game.task(i).id}#0" for i in range(3)]
+
+
+def test_pauses_do_not_count_for_the_time_limit_of_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those before the episode nor those in it change how long it may run."""
+    pause: Any = SimpleNamespace(seconds=100.0)
+    monkeypatch.setattr(line, "time", SimpleNamespace(monotonic=lambda: 1_000.0))
+    ledger = line.Ledger(RolloutSection(max_episode_seconds=10), pause)
+    monkeypatch.setattr(line, "time", SimpleNamespace(monotonic=lambda: 1_059.0))
+    with pytest.raises(LimitError, match=r"rollout\.max_episode_seconds \(10\)"):
+        ledger.check_time()
+    pause.seconds = 150.0
+    ledger.check_time()
+    monkeypatch.setattr(line, "time", SimpleNamespace(monotonic=lambda: 1_061.0))
+    with pytest.raises(LimitError):
+        ledger.check_time()
