@@ -2,6 +2,7 @@
 
     python benchmarks/teams.py --model FOLDER --data data/gsm8k     one GPU
     python benchmarks/teams.py --quick                              a CPU: a tiny model and short replies
+    python benchmarks/teams.py --simulated --parts                  a CPU that waits as long as a GPU would compute
 
 It plays tasks of recipes/results/gsm8k.toml without training: one agent, the pair with whole episodes (GRPO), and the
 pair with a tree (AT-GRPO). `--episodes` of them are in flight at once, and `--rounds` times as many are played, so that
@@ -20,20 +21,29 @@ a new one begins when one ends. Columns:
 --parts prints below each row how long the parts of an engine step take, and how much they do. On a GPU, `prompts` only
 starts the computation of prompts; `read` waits until the GPU has done everything that was started. --switch sets after
 how many seconds Python lets another thread run (default 0.005): the engine's steps and the event loop are two threads.
+
+--simulated is for work on the host's part without a GPU. Everything is as on a GPU, but instead of computing, the
+engine waits as long as an H200 takes for the 0.5B shape (docs/benchmarks.md), and it samples random tokens. Its figures
+depend on this machine's processor and say nothing about a GPU's speed; they say what the host costs. `GPU busy` is the
+share of the time in which the GPU would compute.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import json
+import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence as Pieces
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from transformers.utils import logging
 
@@ -41,6 +51,8 @@ from interplay.algorithms import Independent, Tree
 from interplay.config import load
 from interplay.engines.census import census
 from interplay.engines.local import LocalEngine
+from interplay.engines.local.runner import Drawn
+from interplay.engines.local.scheduler import Piece, Sequence
 from interplay.envs import Env
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
@@ -71,12 +83,14 @@ class Fullness:
     loop: float  # CPU seconds of the event loop's thread
     parts: dict[str, float] = field(default_factory=dict)  # milliseconds of each part of an engine step
     counts: dict[str, float] = field(default_factory=dict)  # what an engine step does, on average
+    simulated: float | None = None  # share of the time in which a simulated GPU computed
 
     def details(self) -> str:
         """How an engine step is spent."""
         took = ", ".join(f"{name} {value:.2f}" for name, value in self.parts.items())
         did = ", ".join(f"{value:.1f} {name}" for name, value in self.counts.items())
-        return f"    a step does {did}; ms: {took}"
+        busy = "" if self.simulated is None else f"; GPU busy {self.simulated:.0%}"
+        return f"    a step does {did}; ms: {took}{busy}"
 
     def line(self) -> str:
         per = 1e6 / max(1, self.sampled)
@@ -86,6 +100,61 @@ class Fullness:
             f"{self.sampled / max(1, self.replies):>8.1f}{(self.seconds - self.engine) * per:>9.1f}"
             f"{self.environment * per:>8.1f}{1e6 * self.loop / max(1, self.replies):>8.0f}"
         )
+
+
+class SimulatedGpu:
+    """Stands for the runner of an engine. It waits as long as an H200 would compute, and samples random tokens."""
+
+    STEP, ROW = 0.89e-3, 3.48e-6  # seconds of a decoding step, and of each row in it
+    GRAPH = 0.25e-3  # seconds to start a decoding step, in which other threads of Python run
+    PROMPT = 1 / 500_000  # seconds to compute a token of a prompt
+    KERNELS, LAUNCH = 220, 14e-6  # kernels that compute prompts, and the seconds of Python for each
+    MEAN, SPREAD = 235, 60  # tokens of a reply
+
+    call = ctypes.CDLL(None).getpid  # stands for the start of a kernel: a short call in which other threads may run
+
+    def __init__(self, real: Any, chunk: int = 16) -> None:
+        self.chunk, self.device, self.most_rows = chunk, real.device, real.most_rows
+        self.over = self.busy = 0.0  # when the GPU has done everything that was started; the seconds that it computed
+        self.goals: WeakKeyDictionary[Sequence, int] = WeakKeyDictionary()
+
+    def _start(self, seconds: float) -> None:
+        self.over = max(self.over, time.perf_counter()) + seconds
+        self.busy += seconds
+
+    def prefill(self, pieces: Pieces[Piece], scored: Pieces[Sequence] = ()) -> list[list[float]]:
+        for _ in range(self.KERNELS):
+            began = time.perf_counter()
+            while time.perf_counter() < began + self.LAUNCH:
+                pass
+            self.call()  # other threads may run here
+        self._start(1e-3 + self.PROMPT * sum(piece.end - piece.start for piece in pieces))
+        for piece in pieces:
+            if piece.end == len(piece.prompt.ids):
+                piece.prompt.hidden = torch.zeros(1)
+        return []
+
+    def copy_blocks(self, copies: Pieces[tuple[int, int]]) -> None:
+        pass
+
+    def advance(self, ongoing: Pieces[Sequence], fresh: Pieces[Sequence], hurry: bool = False) -> list[Drawn]:
+        seated = [*ongoing, *fresh]
+        for new in fresh:
+            length = round(random.Random(new.request.seed).gauss(self.MEAN, self.SPREAD))
+            self.goals[new] = max(1, min(length, new.request.sampling.max_tokens))
+        left = [self.goals[s] - len(s.tokens) for s in seated]
+        steps = min(1 if hurry else self.chunk, max(left))
+        for _ in range(steps):
+            time.sleep(self.GRAPH)
+            self._start(self.STEP + self.ROW * len(seated))
+        time.sleep(max(0.0, self.over - time.perf_counter()))
+        tokens, drawn = np.random.randint(1000, 1200, (len(seated), steps)), list[Drawn]()
+        for sequence, wanted, row in zip(seated, left, tokens, strict=True):
+            own = row[:wanted].tolist()
+            if wanted <= steps:
+                own[-1] = min(sequence.request.sampling.stop)
+            drawn.append((sequence, own, [0.0] * len(own)))
+        return drawn
 
 
 PARTS = {  # the methods of the engine, its scheduler and its runner in which a step spends its time
@@ -172,19 +241,22 @@ class Watch:
         Env.act = self._act  # type: ignore[method-assign]
 
 
-def measured(arm: str, changes: Sequence[str], episodes: int, rounds: int) -> Fullness:
+def measured(arm: str, changes: Pieces[str], episodes: int, rounds: int, simulated: bool = False) -> Fullness:
     plan = resolve(load(RECIPE, changes))
     recipe = plan.recipe
     team = Team(recipe, {})
     (engine,) = team.engines
     assert isinstance(engine, LocalEngine)
+    gpu = SimulatedGpu(engine.runner) if simulated else None
+    if gpu is not None:
+        engine.runner = gpu  # type: ignore[assignment]
     limits = recipe.rollout.model_copy(update={"concurrency": episodes})
     how = plan.algorithm.plan if isinstance(plan.algorithm.plan, Tree) else Independent(1)
     runner = Runner(recipe.seed, limits, how, recipe.reward)
     seating = team.seating(lambda _: plan.seats, speech_of(recipe))
 
     async def play(first: int, count: int) -> None:
-        census().deterministic = team.deterministic
+        census().deterministic = team.deterministic and gpu is None
         found = await runner.run([plan.task(first + i) for i in range(count)], seating)
         failed = [e.error for e in found if e.error is not None]
         assert not failed, failed[0]
@@ -193,6 +265,7 @@ def measured(arm: str, changes: Sequence[str], episodes: int, rounds: int) -> Fu
         asyncio.run(play(0, episodes))  # compile, capture graphs, and start all processes that check answers
         watch = Watch(engine)
         before, began, used = engine.stats(), time.perf_counter(), time.thread_time()
+        computed_before = 0.0 if gpu is None else gpu.busy
         try:
             asyncio.run(play(1000, episodes * rounds))
         finally:
@@ -212,6 +285,7 @@ def measured(arm: str, changes: Sequence[str], episodes: int, rounds: int) -> Fu
     return Fullness(
         arm, episodes * rounds, watch.replies, after.sampled_tokens - before.sampled_tokens, computed, seconds, busy,
         watch.weighed / max(watch.seconds, 1e-9), watch.environment, loop, parts.of(steps, watch.seconds), counts,
+        None if gpu is None else (gpu.busy - computed_before) / seconds,
     )  # fmt: skip
 
 
@@ -225,6 +299,7 @@ def main() -> None:
     parser.add_argument("--parts", action="store_true", help="also print how long the parts of an engine step take")
     parser.add_argument("--switch", type=float, help="seconds after which Python lets another thread run")
     parser.add_argument("--quick", action="store_true", help="a small model on a CPU: only checks that it runs")
+    parser.add_argument("--simulated", action="store_true", help="wait as long as a GPU would compute")
     parser.add_argument("--json", type=Path, help="also write the results to this file, as JSON")
     args = parser.parse_args()
     logging.disable_progress_bar()
@@ -234,12 +309,15 @@ def main() -> None:
     if args.quick:
         changes += ["policies.agent.base=tiny", "sampling.max_tokens=16", "device=cpu"]
         args.episodes = min(args.episodes, 32)
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() and not args.quick else "CPU"
+    if args.simulated:
+        changes += ["policies.agent.base=tiny", "device=cpu"]
+    on_gpu = torch.cuda.is_available() and not args.quick and not args.simulated
+    name = torch.cuda.get_device_name() if on_gpu else "a simulated GPU" if args.simulated else "CPU"
     print(f"{name}, torch {torch.__version__}: {args.episodes} episodes in flight, {args.rounds} times as many played")
     print(f"{'':<22}  tokens/s  in flight  of it busy  prompt   reply  host µs  env µs  CPU µs")
     found: list[Fullness] = []
     for arm, own in ARMS.items():
-        found.append(measured(arm, [*changes, *own, *args.changes], args.episodes, args.rounds))
+        found.append(measured(arm, [*changes, *own, *args.changes], args.episodes, args.rounds, args.simulated))
         print(found[-1].line(), flush=True)
         if args.parts:
             print(found[-1].details(), flush=True)

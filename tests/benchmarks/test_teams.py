@@ -27,3 +27,12 @@ def test_requests_in_flight_and_replies_are_counted_for_one_agent_and_for_a_pair
         assert min(found.parts.values()) >= 0 and {"prompts", "decode", "deliver"} <= set(found.parts)
         assert found.counts["tokens"] >= 1 and 0 < found.counts["prompts"] <= found.counts["prompt tokens"]
     assert Env.act is act  # the environment is left as it was
+
+
+def test_a_simulated_gpu_only_waits(load_script: Callable[[str], ModuleType]) -> None:
+    """Everything but the computation is done. Replies have the lengths that were drawn for them."""
+    script = load_script("benchmarks/teams.py")
+    script.SimulatedGpu.MEAN, script.SimulatedGpu.SPREAD = 3, 0
+    found = script.measured("one agent", [*TINY, *script.ARMS["one agent"]], 4, 2, simulated=True)
+    assert (found.replies, found.sampled) == (8, 3 * 8)
+    assert 0 < found.simulated <= 1.1 and "GPU busy" in found.details()
