@@ -21,7 +21,7 @@ from hostile_programs import PROGRAMS, HostileProgram
 
 from interplay.errors import SandboxError
 from interplay.execution import isolation, worker
-from interplay.execution.jail import folder
+from interplay.execution.jail import folder, processes
 from interplay.execution.sandbox import LEVELS, IsolationLevel, Job, Limits, RunResult, Sandbox, choose, offered
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -176,6 +176,16 @@ def test_memory_and_disk_that_belong_to_no_process_or_folder_are_counted(box: Sa
         pytest.skip("without a filter a program has memory that nobody counts")
     result = score(box, Job(program.source, limits=limits_of(program)))
     assert "ESCAPED" not in result.stdout and result.status in program.ends, result
+
+
+def test_a_pipe_is_counted_with_all_that_it_can_hold() -> None:
+    """More on machines with larger pages: 256 KiB with pages of 16 KiB, as some aarch64 kernels have."""
+    ends = os.pipe()
+    try:
+        assert fcntl.fcntl(ends[0], fcntl.F_GETPIPE_SZ) <= processes.PIPE * (1 << 20)
+    finally:
+        for fd in ends:
+            os.close(fd)
 
 
 def test_half_a_character_on_standard_input_is_no_error_of_ours(box: Sandbox) -> None:
