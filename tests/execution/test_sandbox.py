@@ -239,17 +239,19 @@ def test_a_killed_run_leaves_neither_processes_nor_folders(level: IsolationLevel
     os.chmod(tmp_path, 0o777)
     program = "import os, time; open('x', 'w').write('x'); os.fork(); time.sleep(60)"
     asks = (
-        "from interplay.execution.sandbox import *\n"
+        f"from interplay.execution.sandbox import *\nprint(choose({level!r}), flush=True)\n"
         f"print(Sandbox(1, {level!r}).run(Job({program!r}, limits=Limits(60, 60))))"
     )
     env = {"PYTHONPATH": str(SOURCE), "TMPDIR": str(tmp_path)}
-    asker = subprocess.Popen([sys.executable, "-c", asks], env=env)
+    asker = subprocess.Popen([sys.executable, "-c", asks], env=env, stdout=subprocess.PIPE, text=True)
+    assert asker.stdout and asker.stdout.readline() == f"{level}\n"  # it has tried the level with a program of its own
     until = time.monotonic() + 120
     while len(commands(str(tmp_path))) < 4 and time.monotonic() < until:
         time.sleep(0.05)
     time.sleep(0.3)
     asker.kill()
     asker.wait()
+    asker.stdout.close()
     until = time.monotonic() + 120
     while (commands(str(tmp_path)) or os.listdir(tmp_path)) and time.monotonic() < until:
         time.sleep(0.05)
