@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from interplay.execution import worker
 from interplay.execution.jail import cgroup
 from interplay.execution.jail.cgroup import OVERHEAD, Cgroup, find_place, sweep
 from interplay.execution.job import RunStatus
@@ -126,6 +127,36 @@ def test_a_zygote_ends_with_its_keeper(level: IsolationLevel) -> None:
         time.sleep(0.01)
     assert not runs(zygote)
     box.close()
+
+
+@pytest.mark.parametrize("level", ["namespaces", "landlock"])
+def test_a_zygote_that_starts_too_slowly_ends_with_its_keeper(
+    level: IsolationLevel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow machine a service can take longer to import than a worker may take to start. What imports must not go
+    on without its keeper, because it would make the next start slower too."""
+    if reason := offered(level):
+        pytest.skip(reason)
+    os.chmod(tmp_path, 0o755)
+    (tmp_path / "slow_service.py").write_text("import time\n\ndef prepare():\n    time.sleep(100)\n")
+    monkeypatch.setattr(worker, "STARTING", 3.0)
+    monkeypatch.setattr(worker, "LEAVING", 0.5)
+    with pytest.raises(TimeoutError):
+        SandboxWorker(level, "slow_service", [str(tmp_path)])
+    until = time.monotonic() + 30
+    while (left := commands(str(tmp_path))) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert left == []
+
+
+def commands(text: str) -> list[str]:
+    """The numbers of the processes whose command contains the text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and text in (entry / "cmdline").read_text():
+                found.append(entry.name)
+    return found
 
 
 def runs(pid: str) -> bool:

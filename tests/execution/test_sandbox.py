@@ -21,7 +21,7 @@ from hostile_programs import PROGRAMS, HostileProgram
 
 from interplay.errors import SandboxError
 from interplay.execution import isolation, worker
-from interplay.execution.jail import folder
+from interplay.execution.jail import folder, processes
 from interplay.execution.sandbox import LEVELS, IsolationLevel, Job, Limits, RunResult, Sandbox, choose, offered
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -178,6 +178,16 @@ def test_memory_and_disk_that_belong_to_no_process_or_folder_are_counted(box: Sa
     assert "ESCAPED" not in result.stdout and result.status in program.ends, result
 
 
+def test_a_pipe_is_counted_with_all_that_it_can_hold() -> None:
+    """More on machines with larger pages: 256 KiB with pages of 16 KiB, as some aarch64 kernels have."""
+    ends = os.pipe()
+    try:
+        assert fcntl.fcntl(ends[0], fcntl.F_GETPIPE_SZ) <= processes.PIPE * (1 << 20)
+    finally:
+        for fd in ends:
+            os.close(fd)
+
+
 def test_half_a_character_on_standard_input_is_no_error_of_ours(box: Sandbox) -> None:
     assert score(box, Job("print(len(input()))", stdin="\ud800x")).stdout == "2\n"
 
@@ -229,17 +239,19 @@ def test_a_killed_run_leaves_neither_processes_nor_folders(level: IsolationLevel
     os.chmod(tmp_path, 0o777)
     program = "import os, time; open('x', 'w').write('x'); os.fork(); time.sleep(60)"
     asks = (
-        "from interplay.execution.sandbox import *\n"
+        f"from interplay.execution.sandbox import *\nprint(choose({level!r}), flush=True)\n"
         f"print(Sandbox(1, {level!r}).run(Job({program!r}, limits=Limits(60, 60))))"
     )
     env = {"PYTHONPATH": str(SOURCE), "TMPDIR": str(tmp_path)}
-    asker = subprocess.Popen([sys.executable, "-c", asks], env=env)
+    asker = subprocess.Popen([sys.executable, "-c", asks], env=env, stdout=subprocess.PIPE, text=True)
+    assert asker.stdout and asker.stdout.readline() == f"{level}\n"  # it has tried the level with a program of its own
     until = time.monotonic() + 120
     while len(commands(str(tmp_path))) < 4 and time.monotonic() < until:
         time.sleep(0.05)
     time.sleep(0.3)
     asker.kill()
     asker.wait()
+    asker.stdout.close()
     until = time.monotonic() + 120
     while (commands(str(tmp_path)) or os.listdir(tmp_path)) and time.monotonic() < until:
         time.sleep(0.05)

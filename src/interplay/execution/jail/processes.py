@@ -12,7 +12,7 @@ import signal
 import stat
 import time
 
-PIPE = 0.0625  # megabytes that the kernel uses for one pipe
+PIPE = 16 * os.sysconf("SC_PAGESIZE") / (1 << 20)  # megabytes that the kernel uses for one pipe: 16 pages
 
 
 def kernel() -> tuple[int, ...]:

@@ -48,6 +48,7 @@ def make_site(level: str, folder: str, cgroup: Cgroup | None, service: str, pack
         base_filter(level == "namespaces", landlock_version())  # made once; it raises on an unknown architecture
     if level == "namespaces":
         shut_in(folder, readable, proc)
+        end_with_keeper()
     _prepare(service)  # libraries may start threads, and a process with threads cannot enter namespaces
     if level != "namespaces" and is_root():
         own = 1_900_000_000 + os.getpid()  # an unused user id: limits per user count only this worker's programs
@@ -61,6 +62,11 @@ def make_site(level: str, folder: str, cgroup: Cgroup | None, service: str, pack
     return Site(level, folder, tuple(readable), proc, cgroup, service)
 
 
+def end_with_keeper() -> None:
+    """To be called again whenever this process has changed its user or its namespace: the kernel forgets it then."""
+    LIBC.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def _prepare(service: str) -> None:
     if service:
         try:
@@ -71,13 +77,13 @@ def _prepare(service: str) -> None:
 
 def run_zygote(channel: socket.socket, options: dict[str, str], packages: Sequence[str], cgroup: Cgroup | None) -> None:
     """Serve until the other end of the channel is closed."""
-    LIBC.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_keeper()
     try:
         site = make_site(options["level"], options["folder"], cgroup, options["service"], packages)
     except (JailError, OSError) as error:
         send(channel, {"trouble": str(error)})
         return
-    LIBC.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # again: the kernel forgot it when this process changed its user
+    end_with_keeper()
     gc.collect()
     gc.freeze()
     gc.disable()
