@@ -194,7 +194,8 @@ def test_a_signal_ends_the_command_when_the_calls_in_flight_are_answered(
     """The real process: while a call is being answered it is told to end. New calls are refused, the call gets its
     whole answer, and the command ends without an error."""
     (tmp_path / "served.toml").write_text(SERVED)
-    command = [sys.executable, "-m", "interplay", "serve", str(tmp_path / "served.toml"), "--port", "0"]
+    patient = "from interplay.cli import main, serve; serve.PATIENCE = 600.0; main.main()"  # for a busy machine
+    command = [sys.executable, "-c", patient, "serve", str(tmp_path / "served.toml"), "--port", "0"]
     env = {**os.environ, "INTERPLAY_SERVE_KEY": "key", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
