@@ -251,7 +251,7 @@ def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path, caplog
     fleet = play(tmp_path, Hanging, "cluster.engines=0")
     assert fleet.crew.lost == 1
     assert "rollout worker 0 was lost (no answer within 0.2 s (cluster.worker_timeout))" in caplog.text
-    assert 0.2 <= fleet.waited < 60.0
+    assert 0.2 <= fleet.waited < 10.0
 
 
 @pytest.mark.slow
@@ -310,7 +310,7 @@ def test_a_worker_or_an_engine_that_hangs_while_it_plays_is_replaced(
 
     fleet = play(tmp_path, Hanging, "cluster.engines=1")
     assert (fleet.crew.lost, fleet.engines.lost) == ((1, 0) if who == "workers" else (0, 1))
-    assert "no answer within 0.2 s (cluster.worker_timeout)" in caplog.text and 0.2 <= fleet.waited < 60.0
+    assert "no answer within 0.2 s (cluster.worker_timeout)" in caplog.text and 0.2 <= fleet.waited < 10.0
 
 
 def test_an_actor_that_is_always_lost_ends_the_run_with_a_sentence(tmp_path: Path) -> None:

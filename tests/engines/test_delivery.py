@@ -74,7 +74,7 @@ def test_a_broadcast_to_a_worker_that_does_not_come_ends_at_its_time_limit(model
     began = time.monotonic()
     with pytest.raises(EngineError, match="the weights could not be sent to the workers of vLLM"):
         asyncio.run(deliver(GroupDelivery("gloo", "http://127.0.0.1:1", 2, 1.0), rpc, model))
-    assert time.monotonic() - began < 60.0  # the limit is a second; without one it would wait for good
+    assert time.monotonic() - began < 10.0  # ten times the limit
 
 
 def test_memory_is_shared_only_on_a_gpu(model: Loaded) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from vllm_fake import HELD, PATHS_0_25, Fake, fake_vllm
+from vllm_fake import PATHS_0_25, Fake, fake_vllm
 
 from interplay.config import EngineSection, parse
 from interplay.engines.delivery import Delivery, FolderDelivery, delivery_of
@@ -235,7 +235,7 @@ def test_an_update_that_hangs_fails_at_its_time_limit_and_so_do_replies_that_wai
 
     began = time.monotonic()
     asyncio.run(across())
-    assert time.monotonic() - began < HELD
+    assert time.monotonic() - began < 10.0  # ten times the limit
 
 
 def test_a_server_that_says_nothing_costs_one_reply_its_time_limit(connect: Connect) -> None:
@@ -244,7 +244,7 @@ def test_a_server_that_says_nothing_costs_one_reply_its_time_limit(connect: Conn
     began = time.monotonic()
     with pytest.raises(EngineError, match=r"gave no answer to /inference/v1/generate within 1 s"):
         ask(engine, request())
-    assert time.monotonic() - began < HELD
+    assert time.monotonic() - began < 10.0  # ten times the limit
 
 
 def test_a_reply_that_was_aborted_or_lacks_logprobs_is_an_error(connect: Connect) -> None:

@@ -61,7 +61,6 @@ class Fake:
 
 
 AnyFake = TypeVar("AnyFake", bound=Fake)
-HELD = 60.0  # seconds after which the server gives an answer that a test holds back
 
 
 class FakeHandler(BaseHTTPRequestHandler):
@@ -82,7 +81,7 @@ class FakeHandler(BaseHTTPRequestHandler):
         body = json.loads(raw) if raw else {}
         self.fake.calls.append((where.path, dict(parse_qsl(where.query)), body))
         if where.path in self.fake.hold:
-            self.fake.hold[where.path].wait(HELD)
+            self.fake.hold[where.path].wait(60.0)
         if where.path in self.fake.failing:
             self.give(500, {"error": {"message": "failed on purpose"}})
         elif where.path not in self.fake.paths:

@@ -39,7 +39,7 @@ def same(gold: str, answer: str) -> bool:
 @cache
 def require() -> None:
     """Raise if math-verify is not installed. Without it, an episode fails if its answer is not a plain number. Every
-    task asks, so that it was found is remembered."""
+    task calls this, so it looks for the package only until it is found."""
     if find_spec("math_verify") is None:
         raise ConfigError("comparing formulas needs math-verify: pip install 'interplay[math]'.")
 

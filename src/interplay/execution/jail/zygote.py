@@ -63,7 +63,8 @@ def make_site(level: str, folder: str, cgroup: Cgroup | None, service: str, pack
 
 
 def end_with_keeper() -> None:
-    """To be called again whenever this process has changed its user or its namespace: the kernel forgets it then."""
+    """Ask the kernel to end this process when its keeper ends. The kernel forgets this when the process changes its
+    user or its namespace, so it is called again after that."""
     LIBC.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
