@@ -55,6 +55,11 @@ PARTS = ("bradley_terry", "spoken", "folds", "server", "verifier")
 FOLDS = 5
 
 
+def short(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs that fit into the context of a tiny model, for which each byte is a token."""
+    return [p for p in pairs if len(f"{p.question}{p.first}{p.second}".encode()) < 3000]
+
+
 class Bench:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.began = args, time.monotonic()
@@ -84,6 +89,8 @@ class Bench:
         if fold is not None:
             test = pairs[fold::FOLDS]
             train = [pair for n, pair in enumerate(pairs) if n % FOLDS != fold]
+        if self.args.tiny:
+            train, test = short(train), short(test)
         few = 24 if self.args.tiny else len(pairs)
         train = evened(train, seed) if self.args.balance == "length" else train
         return in_random_order(train[:few], seed), in_random_order(test[:few], seed)
@@ -132,7 +139,7 @@ class Bench:
         out["seconds"] = time.monotonic() - began
         out |= _judged(verdicts, test)
         people = in_random_order(read_comparisons(self.args.data / "mt_bench" / "human_pairs.json"), seed)
-        people = people[:8] if self.args.tiny else people
+        people = short(people)[:8] if self.args.tiny else people
         found = agreement(people, in_both_orders(verdicts, people))
         engine.close()
         return {**out, "mt_bench": found.accuracy, "mt_bench_longer": found.longer}
