@@ -39,6 +39,7 @@ import sys
 import time
 from collections.abc import Sequence as Pieces
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -51,7 +52,7 @@ from interplay.algorithms import Independent, Tree
 from interplay.config import load
 from interplay.engines.census import census
 from interplay.engines.local import LocalEngine
-from interplay.engines.local.runner import Drawn
+from interplay.engines.local.runner import Drawn, Later
 from interplay.engines.local.scheduler import Piece, Sequence
 from interplay.envs import Env
 from interplay.rollout.resolve import resolve
@@ -137,7 +138,7 @@ class SimulatedGpu:
     def copy_blocks(self, copies: Pieces[tuple[int, int]]) -> None:
         pass
 
-    def advance(self, ongoing: Pieces[Sequence], fresh: Pieces[Sequence], hurry: bool = False) -> list[Drawn]:
+    def advance(self, ongoing: Pieces[Sequence], fresh: Pieces[Sequence], hurry: bool = False) -> Later:
         seated = [*ongoing, *fresh]
         for new in fresh:
             length = round(random.Random(new.request.seed).gauss(self.MEAN, self.SPREAD))
@@ -147,7 +148,10 @@ class SimulatedGpu:
         for _ in range(steps):
             time.sleep(self.GRAPH)
             self._start(self.STEP + self.ROW * len(seated))
-        time.sleep(max(0.0, self.over - time.perf_counter()))
+        return partial(self._read, self.over, seated, left, steps)
+
+    def _read(self, over: float, seated: Pieces[Sequence], left: Pieces[int], steps: int) -> list[Drawn]:
+        time.sleep(max(0.0, over - time.perf_counter()))
         tokens, drawn = np.random.randint(1000, 1200, (len(seated), steps)), list[Drawn]()
         for sequence, wanted, row in zip(seated, left, tokens, strict=True):
             own = row[:wanted].tolist()
@@ -168,7 +172,7 @@ PARTS = {  # the methods of the engine, its scheduler and its runner in which a 
     "absorb": ("", "_absorb"),
     "deliver": ("", "_delivery"),
 }
-INSIDE = {"decode": ("seat", "upload", "read")}  # parts that are inside another one
+INSIDE = {"decode": ("seat", "upload")}  # parts that are inside another one
 
 
 class Parts:

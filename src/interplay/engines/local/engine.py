@@ -3,18 +3,23 @@
 It shares its parameters with the learner, so an update of the weights only sets a version number and flushes the cache.
 Steps run on a worker thread, so that the event loop stays free. A step begins when nobody can send another request
 before the next answer (`census.py`), so that a batch holds every request that is ready.
+
+A GPU computes while the host works. A step starts the GPU's next tokens and returns. While the GPU samples them, the
+answers of the step are delivered and new requests arrive. The next step admits them, starts to compute their prompts,
+and only then waits for the tokens. Whoever changes the weights or the cache waits for them first (`_alone`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -32,7 +37,7 @@ from interplay.engines.engine import (
 from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
 from interplay.engines.local.room import CacheRoom, free_bytes
-from interplay.engines.local.runner import NO_DRAFTS, Drawn, ModelRunner, allowed
+from interplay.engines.local.runner import NO_DRAFTS, Drawn, Later, ModelRunner, allowed
 from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.local.speculation import COST, LOOKUP_COST, Speculation
 from interplay.engines.refusals import refuse_impossible
@@ -101,6 +106,8 @@ class LocalEngine:
         self._cuda = torch.cuda.Stream(model.device) if beside and model.device.type == "cuda" else None
         self.scheduler = Scheduler(BlockCache(blocks, block_size), max_running)
         self._arrived: list[tuple[Request, asyncio.Future[Completion]]] = []
+        self._computing: _Computing | None = None
+        self._answers: list[Callable[[], None]] = []  # found between two steps; the next one returns them
         self._closed = False
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="interplay-engine")
 
@@ -131,8 +138,15 @@ class LocalEngine:
             self._refuse_impossible(request)
         return await all_scored(map(self.generate, requests))
 
-    def flush(self) -> None:
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While this context is open, no step runs and the GPU computes nothing for this engine."""
         with self.latch.writing():
+            self._settle()
+            yield
+
+    def flush(self) -> None:
+        with self._alone():
             self.scheduler.flush()
             wires = channels.of(self.runner.model)
             if wires is not None:
@@ -141,7 +155,7 @@ class LocalEngine:
     def update(self, version: int, source: Loaded | None = None) -> None:
         if source is not None:
             raise EngineError("the local engine shares its weights with the learner; call update without a source.")
-        with self.latch.writing():
+        with self._alone():
             self.version = version
             self._drop_cancelled()
             if not self.keep_cache:
@@ -166,7 +180,7 @@ class LocalEngine:
         return EngineLimits(self.max_context, cache.total * cache.block_size)
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:
-        with self.latch.writing():
+        with self._alone():
             self._retire()
             before = self._slots.get(name)
             slot = before
@@ -185,7 +199,7 @@ class LocalEngine:
     def unload(self, name: str) -> None:
         if name not in self._slots:
             raise EngineError(f"no adapter '{name}' is loaded; {did_you_mean(name, self._slots)}")
-        with self.latch.writing():
+        with self._alone():
             self._retired.append(self._slots.pop(name))
             self._retire()
 
@@ -200,8 +214,11 @@ class LocalEngine:
     def close(self) -> None:
         self._closed = True
         self.thread.shutdown(wait=True, cancel_futures=True)
-        self._fail_all(EngineError("the engine was closed while this request was in flight."))
-        forget(self)
+        try:
+            self._settle()  # the memory that the GPU uses is freed after this
+        finally:
+            self._fail_all(EngineError("the engine was closed while this request was in flight."))
+            forget(self)
 
     def _refuse_impossible(self, request: Request) -> None:
         cache, total = self.scheduler.cache, len(request.ids) + request.room
@@ -228,7 +245,7 @@ class LocalEngine:
 
     @property
     def busy(self) -> bool:
-        return not self._closed and bool(self.queued or self.scheduler.running)
+        return not self._closed and bool(self.queued or self.scheduler.running or self._answers)
 
     def take(self) -> None:
         for request, future in self._arrived:
@@ -241,6 +258,9 @@ class LocalEngine:
 
     def _fail_all(self, error: EngineError) -> None:
         scheduler = self.scheduler
+        self._computing = None
+        for answer in self._answered():
+            answer()
         self.take()
         scheduler.collect()
         waiting = scheduler.requests()
@@ -252,7 +272,8 @@ class LocalEngine:
             deliver(future, error)
 
     def _drop_cancelled(self) -> None:
-        """Free the blocks of requests that nobody waits for any more."""
+        """Free the blocks of requests that nobody waits for any more. If the GPU still writes into them, it does so
+        before it writes what the host starts later."""
         scheduler = self.scheduler
         scheduler.collect()
         for sequence in [s for s in scheduler.running if s.future.done()]:
@@ -277,7 +298,7 @@ class LocalEngine:
     def _step(self) -> list[Callable[[], None]]:
         scheduler = self.scheduler
         self._drop_cancelled()
-        ongoing = [s for s in scheduler.running if s.ready]
+        ready = [s for s in scheduler.running if s.ready]
         scheduler.admit(self._prefill_tokens)
         pieces = scheduler.pieces(self._prefill_tokens)
         scored = scheduler.scored(pieces)
@@ -292,18 +313,49 @@ class LocalEngine:
             sequence.turn_to(versions[sequence.request.adapter])
             sequence.tokens, sequence.logprobs = list(sequence.request.forced), logprobs
             ended.append((sequence, Stop.END))
-        if ongoing or fresh:
-            for sequence, tokens, logprobs in self._advance(ongoing, fresh):
-                stop = self._absorb(sequence, tokens, logprobs, versions[sequence.request.adapter])
-                if stop is not None:
-                    ended.append((sequence, stop))
-        if not ended:
-            return []
+        ended += self._computed()
         over = {sequence for sequence, _ in ended}
-        scheduler.running = [s for s in scheduler.running if s not in over]
-        return [self._delivery(*end) for end in ended]
+        ongoing = [s for s in ready if s not in over]
+        if ongoing or fresh:
+            drawn = self._advance(ongoing, fresh)
+            if callable(drawn):
+                self._computing = _Computing(drawn, versions)
+            else:
+                ended += self._absorbed(drawn, versions)
+        self._end(ended)
+        return self._answered()
 
-    def _advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence]) -> list[Drawn]:
+    def _computed(self) -> list[tuple[Sequence, Stop]]:
+        """Wait for the tokens that the GPU samples, if any. Returns the sequences that ended."""
+        computing, self._computing = self._computing, None
+        if computing is None:
+            return []
+        running = set(self.scheduler.running)  # the others were cancelled
+        return self._absorbed([d for d in computing.tokens() if d[0] in running], computing.versions)
+
+    def _absorbed(self, drawn: Seq[Drawn], versions: dict[str | None, int]) -> list[tuple[Sequence, Stop]]:
+        """Add new tokens to their sequences. Returns those that ended."""
+        ended = []
+        for sequence, tokens, logprobs in drawn:
+            stop = self._absorb(sequence, tokens, logprobs, versions[sequence.request.adapter])
+            if stop is not None:
+                ended.append((sequence, stop))
+        return ended
+
+    def _settle(self) -> None:
+        """Wait until the GPU has sampled all tokens that were started. The next step returns the answers."""
+        self._end(self._computed())
+
+    def _end(self, ended: Seq[tuple[Sequence, Stop]]) -> None:
+        self._answers += [self._delivery(*end) for end in ended]  # before they stop to run: the engine stays busy
+        over = {sequence for sequence, _ in ended}
+        self.scheduler.running = [s for s in self.scheduler.running if s not in over]
+
+    def _answered(self) -> list[Callable[[], None]]:
+        answers, self._answers = self._answers, []
+        return answers
+
+    def _advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence]) -> list[Drawn] | Later:
         """Sample, with drafts if this engine has any."""
         speculation, runner, hurry = self.speculation, self.runner, self.scheduler.computing
         if speculation is None:
@@ -321,6 +373,8 @@ class LocalEngine:
         # With fresh sequences the step should be short, because they may get drafts in the next one.
         soon = bool(fresh) and speculation.pays(cost) and speculation.fits(len(ongoing) + len(fresh), rows)
         drawn = runner.advance(ongoing, fresh, hurry or soon, drafts)
+        if callable(drawn):  # what was sampled decides the next drafts
+            drawn = drawn()
         for sequence, tokens, _ in drawn if drafts else ():
             if sequence in drafts:
                 speculation.note(len(drafts[sequence]), len(tokens) - 1)
@@ -372,6 +426,13 @@ class LocalEngine:
     def _versions(self) -> dict[str | None, int]:
         """The version of the weights for each adapter; None stands for the base model."""
         return {None: self.version, **{s.key: s.version for s in (*self._slots.values(), *self._retired)}}
+
+
+class _Computing(NamedTuple):
+    """The tokens that the GPU samples now, and the versions of the weights for each adapter."""
+
+    tokens: Later
+    versions: dict[str | None, int]
 
 
 @dataclass

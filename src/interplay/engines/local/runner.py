@@ -9,7 +9,7 @@ reads them: attention ends at the sequence's length, and the right tokens overwr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -33,6 +33,7 @@ from interplay.models.stacked import Bank, Mix, mixing
 
 _AHEAD = 16  # number of steps for which random numbers are made at once
 Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
+Later = Callable[[], list[Drawn]]  # waits until the GPU has sampled these tokens
 DraftsOf = Mapping[Sequence, Seq[int]]  # the tokens that some sequences may sample next
 NO_DRAFTS: DraftsOf = MappingProxyType({})
 
@@ -60,10 +61,12 @@ class ModelRunner(Protocol):
 
     def advance(
         self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False, drafts: DraftsOf = NO_DRAFTS
-    ) -> list[Drawn]:
+    ) -> list[Drawn] | Later:
         """Sample at least one token for every sequence; those in `fresh` get their first. With `hurry` (other requests
-        wait for their prompts) it returns after few tokens. Ongoing sequences with a draft get one token more than the
-        number of its leading tokens that equal the sampled ones."""
+        wait for their prompts) it samples few tokens. Ongoing sequences with a draft get one token more than the number
+        of its leading tokens that equal the sampled ones. A GPU samples while the host does other work. Then a function
+        is returned that waits for the tokens. It must be called before anything is sampled again; prompts may be
+        computed before."""
         ...
 
     def looks_up(self, sequences: Seq[Sequence]) -> bool:
@@ -143,7 +146,7 @@ class Cached(ABC):
             tensor[target] = tensor[source]
 
     def to(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+        return staged(array, self.device).to(self.device, non_blocking=True)
 
     def _slots(self, blocks: Seq[int]) -> np.ndarray:
         return (np.asarray(blocks, np.int64)[:, None] * self.block_size + np.arange(self.block_size)).reshape(-1)
@@ -336,6 +339,13 @@ class Cached(ABC):
             found.append(logits.gather(1, wanted).squeeze(1) - logits.logsumexp(1))
         each = iter(torch.cat(found).tolist())
         return [[next(each) for _ in reply] for reply in forced]
+
+
+def staged(array: np.ndarray, device: torch.device) -> Tensor:
+    """The array as a tensor on the host from which it is copied to a device. For a GPU it is in pinned memory, so that
+    the host need not wait for what the GPU does before the copy; torch keeps that memory until the copy is made."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
 def block_table(blocks: Seq[Seq[int]]) -> np.ndarray:
