@@ -201,7 +201,7 @@ class CudaRunner(Cached):
         """Start to copy the results of the first `count` rows to the host."""
         for target, source in zip(self._results, self._sampled, strict=True):
             target[:count].copy_(source[:count], non_blocking=True)
-        self._copied.record()
+        self._copied.record(torch.cuda.current_stream(self.device))
 
     def _read(self, count: int) -> list[np.ndarray]:
         """Wait for the results of the first `count` rows."""

@@ -6,7 +6,7 @@ before the next answer (`census.py`), so that a batch holds every request that i
 
 A GPU computes while the host works. A step starts the GPU's next tokens and returns. While the GPU samples them, the
 answers of the step are delivered and new requests arrive. The next step admits them, starts to compute their prompts,
-and only then waits for the tokens. Whoever changes the weights or the cache waits for them first (`_alone`).
+and only then waits for the tokens. Whoever changes the weights or the cache waits for them first (`_settled`).
 """
 
 from __future__ import annotations
@@ -139,14 +139,14 @@ class LocalEngine:
         return await all_scored(map(self.generate, requests))
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _settled(self) -> Iterator[None]:
         """While this context is open, no step runs and the GPU computes nothing for this engine."""
         with self.latch.writing():
             self._settle()
             yield
 
     def flush(self) -> None:
-        with self._alone():
+        with self._settled():
             self.scheduler.flush()
             wires = channels.of(self.runner.model)
             if wires is not None:
@@ -155,7 +155,7 @@ class LocalEngine:
     def update(self, version: int, source: Loaded | None = None) -> None:
         if source is not None:
             raise EngineError("the local engine shares its weights with the learner; call update without a source.")
-        with self._alone():
+        with self._settled():
             self.version = version
             self._drop_cancelled()
             if not self.keep_cache:
@@ -180,7 +180,7 @@ class LocalEngine:
         return EngineLimits(self.max_context, cache.total * cache.block_size)
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:
-        with self._alone():
+        with self._settled():
             self._retire()
             before = self._slots.get(name)
             slot = before
@@ -199,7 +199,7 @@ class LocalEngine:
     def unload(self, name: str) -> None:
         if name not in self._slots:
             raise EngineError(f"no adapter '{name}' is loaded; {did_you_mean(name, self._slots)}")
-        with self._alone():
+        with self._settled():
             self._retired.append(self._slots.pop(name))
             self._retire()
 

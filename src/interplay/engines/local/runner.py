@@ -65,8 +65,8 @@ class ModelRunner(Protocol):
         """Sample at least one token for every sequence; those in `fresh` get their first. With `hurry` (other requests
         wait for their prompts) it samples few tokens. Ongoing sequences with a draft get one token more than the number
         of its leading tokens that equal the sampled ones. A GPU samples while the host does other work. Then a function
-        is returned that waits for the tokens. It must be called before anything is sampled again; prompts may be
-        computed before."""
+        is returned that waits for the tokens. It must be called before these sequences are sampled again; prompts
+        may be computed before."""
         ...
 
     def looks_up(self, sequences: Seq[Sequence]) -> bool:
