@@ -23,6 +23,7 @@ def main() -> None:
     few_programs()
     torch.set_num_threads(1)
     overlapped.replies_are_the_same(runner, 24)
+    overlapped.replies_are_scored_meanwhile(runner)
     for keep_cache in (False, True):
         overlapped.tokens_have_the_version_they_were_started_with(runner, keep_cache)
     overlapped.replies_that_end_during_an_update_are_delivered(runner)

@@ -122,6 +122,26 @@ def replies_are_the_same(runner: Runner, count: int, seed: int = 0, layers: int 
     nothing_is_left(steps)
 
 
+def replies_are_scored_meanwhile(runner: Runner) -> None:
+    """A short reply is scored while another request is sampled. No sequence joins or leaves the sampled ones."""
+    model = make("qwen2", layers=1)
+    long = Request((0,), (5, 6, 7), 1, Sampling(1.0, 14))
+    short = [Request((i,), (8, 9, i), 0, Sampling(), forced=(4, i)) for i in range(1, 4)]
+    plain = engine_of(copy.deepcopy(model), None)
+    expected = serve(plain, [long, *short])
+    plain.close()
+    steps = Steps(engine_of(model, runner))
+    sent = [steps.send(long)]
+    for request in short:
+        steps.step()
+        assert steps.sampling
+        sent.append(steps.send(request))
+    steps.to_the_end()
+    for future, completion in zip(sent, expected, strict=True):
+        same(future.result(), completion)
+    nothing_is_left(steps)
+
+
 def nothing_is_left(steps: Steps) -> None:
     engine = steps.engine
     engine.flush()
@@ -132,7 +152,7 @@ def nothing_is_left(steps: Steps) -> None:
 
 def tokens_have_the_version_they_were_started_with(runner: Runner, keep_cache: bool) -> None:
     """Tokens that are being sampled when the weights change are kept, with the version of the old weights. Every
-    log-prob is the one of that version's weights; if the cache is kept, only those of the first version are compared."""
+    log-prob is the one of that version's weights; with a kept cache only those of the first version are compared."""
     rng = random.Random(1)
     model = make("qwen2", layers=1)
     weights = [copy.deepcopy(model.state_dict())]

@@ -51,6 +51,10 @@ def test_replies_are_those_of_an_engine_that_waits(seed: int) -> None:
     overlapped.replies_are_the_same(Late, 60, seed)
 
 
+def test_replies_are_scored_meanwhile() -> None:
+    overlapped.replies_are_scored_meanwhile(Late)
+
+
 @pytest.mark.parametrize("keep_cache", [False, True])
 def test_tokens_have_the_version_they_were_started_with(keep_cache: bool) -> None:
     overlapped.tokens_have_the_version_they_were_started_with(Late, keep_cache)

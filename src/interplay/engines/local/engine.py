@@ -83,7 +83,8 @@ class LocalEngine:
         )
         self.keep_cache, self.speculation = keep_cache, speculation
         self._sampled = 0
-        self._seconds = 0.0  # the time that all steps took
+        self._seconds = 0.0  # the time that all steps took, and what a GPU sampled between them
+        self._stepped = 0.0  # when the last step ended
         self._slots: dict[str, _Slot] = {}  # the newest version of each adapter, by name
         self._retired: list[_Slot] = []  # older versions that requests may still use
         self._salts = 0
@@ -282,14 +283,15 @@ class LocalEngine:
         scheduler.waiting = [w for w in scheduler.waiting if not w.future.done()]
 
     def step(self) -> list[Callable[[], None]]:
-        """Admit requests, compute prompts and sample. The returned functions deliver finished completions; they are
-        called on the event loop."""
+        """Admit requests, compute their prompts, read what was sampled, and sample more. The returned functions deliver
+        finished completions; they are called on the event loop."""
         with self._stream(), self.latch.reading():
-            began = time.perf_counter()
+            began = time.perf_counter() if self._computing is None else self._stepped
             try:
                 return self._step()
             finally:
-                self._seconds += time.perf_counter() - began
+                self._stepped = time.perf_counter()
+                self._seconds += self._stepped - began
 
     def _stream(self) -> AbstractContextManager[object]:
         """A context in which the engine's own GPU stream is current, if it has one."""
