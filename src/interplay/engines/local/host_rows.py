@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from interplay.engines.local.runner import staged
+from interplay.engines.local.room import staged
 from interplay.engines.local.scheduler import Sequence
 from interplay.models import kernels
 

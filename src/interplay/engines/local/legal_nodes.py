@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from interplay.engines.local.runner import staged
+from interplay.engines.local.room import staged
 from interplay.engines.local.scheduler import LegalTrie, Sequence
 from interplay.models import kernels
 

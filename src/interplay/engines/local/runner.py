@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from interplay.engines.local.drafts import Drafts
-from interplay.engines.local.room import zeros
+from interplay.engines.local.room import staged, zeros
 from interplay.engines.local.sampler import restrict, sample, uniforms
 from interplay.engines.local.scheduler import CachedPrompt, Piece, Sequence
 from interplay.models import fused, senses
@@ -339,13 +339,6 @@ class Cached(ABC):
             found.append(logits.gather(1, wanted).squeeze(1) - logits.logsumexp(1))
         each = iter(torch.cat(found).tolist())
         return [[next(each) for _ in reply] for reply in forced]
-
-
-def staged(array: np.ndarray, device: torch.device) -> Tensor:
-    """The array as a tensor on the host from which it is copied to a device. For a GPU it is in pinned memory, so that
-    the host need not wait for what the GPU does before the copy; torch keeps that memory until the copy is made."""
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
 def block_table(blocks: Seq[Seq[int]]) -> np.ndarray:
