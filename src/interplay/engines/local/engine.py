@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -34,10 +33,11 @@ from interplay.engines.engine import (
     EngineStats,
     Request,
 )
+from interplay.engines.local.absorb import Ended, Versions, absorb
 from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
-from interplay.engines.local.room import CacheRoom, free_bytes
-from interplay.engines.local.runner import NO_DRAFTS, Drawn, Later, ModelRunner, allowed
+from interplay.engines.local.room import CacheRoom, gpu_cache_tokens
+from interplay.engines.local.runner import NO_DRAFTS, Drawn, Later, ModelRunner
 from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.local.speculation import COST, LOOKUP_COST, Speculation
 from interplay.engines.refusals import refuse_impossible
@@ -48,7 +48,6 @@ from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
 from interplay.models.lay import is_soft
 from interplay.models.load import Loaded
-from interplay.models.shape import cache_shape
 from interplay.types import Completion, MediaSpan, Stop
 
 
@@ -99,7 +98,7 @@ class LocalEngine:
             from interplay.models.kernels import PAGE
 
             block_size = PAGE
-            blocks = (cache_tokens or _gpu_cache_tokens(model, room or CacheRoom())) // block_size + 1
+            blocks = (cache_tokens or gpu_cache_tokens(model, room or CacheRoom())) // block_size + 1
             self.runner = CudaRunner(model, blocks, max_running, self.max_context, chunk)
         else:
             blocks = (cache_tokens or CPU_CACHE_TOKENS) // block_size + 1
@@ -107,7 +106,7 @@ class LocalEngine:
         self._cuda = torch.cuda.Stream(model.device) if beside and model.device.type == "cuda" else None
         self.scheduler = Scheduler(BlockCache(blocks, block_size), max_running)
         self._arrived: list[tuple[Request, asyncio.Future[Completion]]] = []
-        self._computing: _Computing | None = None
+        self._computing: tuple[Later, Versions] | None = None  # what the GPU samples, and with which weights
         self._answers: list[Callable[[], None]] = []  # found between two steps; the next one returns them
         self._closed = False
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="interplay-engine")
@@ -141,9 +140,9 @@ class LocalEngine:
 
     @contextmanager
     def _settled(self) -> Iterator[None]:
-        """While this context is open, no step runs and the GPU computes nothing for this engine."""
+        """While this context is open, no step runs and the GPU samples nothing. What it sampled is not lost."""
         with self.latch.writing():
-            self._settle()
+            self._end(self._computed())
             yield
 
     def flush(self) -> None:
@@ -216,7 +215,7 @@ class LocalEngine:
         self._closed = True
         self.thread.shutdown(wait=True, cancel_futures=True)
         try:
-            self._settle()  # the memory that the GPU uses is freed after this
+            self._end(self._computed())  # the GPU uses the engine's memory until then
         finally:
             self._fail_all(EngineError("the engine was closed while this request was in flight."))
             forget(self)
@@ -309,7 +308,7 @@ class LocalEngine:
         copies = [s.copy for s in fresh if s.copy is not None]
         if copies:
             self.runner.copy_blocks(copies)
-        ended: list[tuple[Sequence, Stop]] = []
+        ended: Ended = []
         versions = self._versions()
         for sequence, logprobs in zip(scored, found, strict=True):
             sequence.turn_to(versions[sequence.request.adapter])
@@ -321,34 +320,26 @@ class LocalEngine:
         if ongoing or fresh:
             drawn = self._advance(ongoing, fresh)
             if callable(drawn):
-                self._computing = _Computing(drawn, versions)
+                self._computing = drawn, versions
             else:
-                ended += self._absorbed(drawn, versions)
+                ended += self._absorb(drawn, versions)
         self._end(ended)
         return self._answered()
 
-    def _computed(self) -> list[tuple[Sequence, Stop]]:
+    def _computed(self) -> Ended:
         """Wait for the tokens that the GPU samples, if any. Returns the sequences that ended."""
-        computing, self._computing = self._computing, None
-        if computing is None:
+        if self._computing is None:
             return []
+        (wait, versions), self._computing = self._computing, None
         running = set(self.scheduler.running)  # the others were cancelled
-        return self._absorbed([d for d in computing.tokens() if d[0] in running], computing.versions)
+        return self._absorb([d for d in wait() if d[0] in running], versions)
 
-    def _absorbed(self, drawn: Seq[Drawn], versions: dict[str | None, int]) -> list[tuple[Sequence, Stop]]:
+    def _absorb(self, drawn: Seq[Drawn], versions: Versions) -> Ended:
         """Add new tokens to their sequences. Returns those that ended."""
-        ended = []
-        for sequence, tokens, logprobs in drawn:
-            stop = self._absorb(sequence, tokens, logprobs, versions[sequence.request.adapter])
-            if stop is not None:
-                ended.append((sequence, stop))
-        return ended
+        self._sampled += sum(len(tokens) for _, tokens, _ in drawn)
+        return absorb(drawn, versions, self._codec)
 
-    def _settle(self) -> None:
-        """Wait until the GPU has sampled all tokens that were started. The next step returns the answers."""
-        self._end(self._computed())
-
-    def _end(self, ended: Seq[tuple[Sequence, Stop]]) -> None:
+    def _end(self, ended: Ended) -> None:
         self._answers += [self._delivery(*end) for end in ended]  # before they stop to run: the engine stays busy
         over = {sequence for sequence, _ in ended}
         self.scheduler.running = [s for s in self.scheduler.running if s not in over]
@@ -382,41 +373,6 @@ class LocalEngine:
                 speculation.note(len(drafts[sequence]), len(tokens) - 1)
         return drawn
 
-    def _absorb(self, sequence: Sequence, tokens: list[int], logprobs: list[float], version: int) -> Stop | None:
-        """Add new tokens to a sequence. Return why it ended, or None if it continues."""
-        sampling = sequence.request.sampling
-        self._sampled += len(tokens)
-        if sampling.stop_strings and sequence.legal is None:
-            tokens, logprobs = self._up_to_stop(sequence, tokens, logprobs)
-        if version != sequence.version:
-            sequence.turn_to(version)
-        sequence.tokens += tokens
-        sequence.logprobs += logprobs
-        if sequence.legal is not None:  # it ends only at the end of a legal reply
-            return None if allowed(sequence) else Stop.END
-        if tokens[-1] in sampling.stop:
-            return Stop.END
-        if sampling.stop_strings and self._ends(sequence.tokens, sampling.stop_strings):
-            return Stop.END
-        return Stop.LENGTH if len(sequence.tokens) >= sampling.max_tokens else None
-
-    def _up_to_stop(
-        self, sequence: Sequence, tokens: list[int], logprobs: list[float]
-    ) -> tuple[list[int], list[float]]:
-        """Discard tokens that were sampled after a stop string."""
-        said = list(sequence.tokens)
-        for n, token in enumerate(tokens, 1):
-            said.append(token)
-            if self._ends(said, sequence.request.sampling.stop_strings):
-                return tokens[:n], logprobs[:n]
-        return tokens, logprobs
-
-    def _ends(self, tokens: list[int], strings: tuple[str, ...]) -> bool:
-        """Whether a stop string is complete. Each token gives at least a byte, so decoding the last few is enough."""
-        assert self._codec is not None
-        text = self._codec.decode(tokens[-(4 * max(map(len, strings)) + 4) :])
-        return any(s in text for s in strings)
-
     def _delivery(self, sequence: Sequence, stop: Stop) -> Callable[[], None]:
         """Free the blocks of a sequence; return the function that delivers its completion."""
         self.scheduler.finish(sequence)
@@ -425,16 +381,8 @@ class LocalEngine:
         completion = Completion(tuple(sequence.tokens), tuple(sequence.logprobs), sequence.versions, stop)
         return partial(deliver, sequence.future, completion)
 
-    def _versions(self) -> dict[str | None, int]:
-        """The version of the weights for each adapter; None stands for the base model."""
+    def _versions(self) -> Versions:
         return {None: self.version, **{s.key: s.version for s in (*self._slots.values(), *self._retired)}}
-
-
-class _Computing(NamedTuple):
-    """The tokens that the GPU samples now, and the versions of the weights for each adapter."""
-
-    tokens: Later
-    versions: dict[str | None, int]
 
 
 @dataclass
@@ -444,10 +392,3 @@ class _Slot:
     key: str
     version: int = 0
     users: int = 0
-
-
-def _gpu_cache_tokens(model: PreTrainedModel, room: CacheRoom) -> int:
-    layers, heads, size = cache_shape(model)
-    context = int(model.config.get_text_config().max_position_embeddings)
-    free = free_bytes(model.device, room.share)
-    return room.size(free, 2 * layers * heads * size * model.dtype.itemsize, context)[0]

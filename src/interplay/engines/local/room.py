@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from interplay.engines.engine import GPU_CACHE_SHARE, MAX_RUNNING
+from interplay.models.shape import cache_shape
 
 _PARTIAL = 32  # tokens of the two blocks that may not be full: the last of a prompt and the last of its reply
 
@@ -55,6 +57,14 @@ def free_bytes(device: torch.device, share: float) -> int:
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     return int(min(free, share * total - torch.cuda.memory_reserved(device)))
+
+
+def gpu_cache_tokens(model: PreTrainedModel, room: CacheRoom) -> int:
+    """The tokens of a cache for this model on its GPU."""
+    layers, heads, size = cache_shape(model)
+    context = int(model.config.get_text_config().max_position_embeddings)
+    free = free_bytes(model.device, room.share)
+    return room.size(free, 2 * layers * heads * size * model.dtype.itemsize, context)[0]
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
