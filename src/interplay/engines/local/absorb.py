@@ -12,11 +12,11 @@ from interplay.engines.local.runner import Drawn, allowed
 from interplay.engines.local.scheduler import Sequence
 from interplay.types import Stop
 
-Versions = dict[str | None, int]  # of the weights, for each adapter; None stands for the base model
+VersionOf = dict[str | None, int]  # that of each adapter's weights; None stands for the base model
 Ended = list[tuple[Sequence, Stop]]  # sequences, and why they ended
 
 
-def absorb(drawn: Iterable[Drawn], versions: Versions, codec: TokenCodec | None) -> Ended:
+def absorb(drawn: Iterable[Drawn], versions: VersionOf, codec: TokenCodec | None) -> Ended:
     """Add new tokens to their sequences; return those that ended. `versions` are those of the weights that
     sampled them. Stop strings need the codec."""
     ended = []

@@ -33,7 +33,7 @@ from interplay.engines.engine import (
     EngineStats,
     Request,
 )
-from interplay.engines.local.absorb import Ended, Versions, absorb
+from interplay.engines.local.absorb import Ended, VersionOf, absorb
 from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
 from interplay.engines.local.room import CacheRoom, gpu_cache_tokens
@@ -106,7 +106,7 @@ class LocalEngine:
         self._cuda = torch.cuda.Stream(model.device) if beside and model.device.type == "cuda" else None
         self.scheduler = Scheduler(BlockCache(blocks, block_size), max_running)
         self._arrived: list[tuple[Request, asyncio.Future[Completion]]] = []
-        self._computing: tuple[Later, Versions] | None = None  # what the GPU samples, and with which weights
+        self._computing: tuple[Later, VersionOf] | None = None  # what the GPU samples, and with which weights
         self._answers: list[Callable[[], None]] = []  # found between two steps; the next one returns them
         self._closed = False
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="interplay-engine")
@@ -334,7 +334,7 @@ class LocalEngine:
         running = set(self.scheduler.running)  # the others were cancelled
         return self._absorb([d for d in wait() if d[0] in running], versions)
 
-    def _absorb(self, drawn: Seq[Drawn], versions: Versions) -> Ended:
+    def _absorb(self, drawn: Seq[Drawn], versions: VersionOf) -> Ended:
         """Add new tokens to their sequences. Returns those that ended."""
         self._sampled += sum(len(tokens) for _, tokens, _ in drawn)
         return absorb(drawn, versions, self._codec)
@@ -381,7 +381,7 @@ class LocalEngine:
         completion = Completion(tuple(sequence.tokens), tuple(sequence.logprobs), sequence.versions, stop)
         return partial(deliver, sequence.future, completion)
 
-    def _versions(self) -> Versions:
+    def _versions(self) -> VersionOf:
         return {None: self.version, **{s.key: s.version for s in (*self._slots.values(), *self._retired)}}
 
 
