@@ -366,9 +366,7 @@ class LocalEngine:
         # With fresh sequences the step should be short, because they may get drafts in the next one.
         soon = bool(fresh) and speculation.pays(cost) and speculation.fits(len(ongoing) + len(fresh), rows)
         drawn = runner.advance(ongoing, fresh, hurry or soon, drafts)
-        if callable(drawn):  # what was sampled decides the next drafts
-            drawn = drawn()
-        for sequence, tokens, _ in drawn if drafts else ():
+        for sequence, tokens, _ in () if callable(drawn) else drawn:
             if sequence in drafts:
                 speculation.note(len(drafts[sequence]), len(tokens) - 1)
         return drawn

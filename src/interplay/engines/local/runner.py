@@ -64,9 +64,9 @@ class ModelRunner(Protocol):
     ) -> list[Drawn] | Later:
         """Sample at least one token for every sequence; those in `fresh` get their first. With `hurry` (other requests
         wait for their prompts) it samples few tokens. Ongoing sequences with a draft get one token more than the number
-        of its leading tokens that equal the sampled ones. A GPU samples while the host does other work. Then a function
-        is returned that waits for the tokens. It must be called before these sequences are sampled again; prompts
-        may be computed before."""
+        of its leading tokens that equal the sampled ones. Without drafts, a GPU may sample while the host does other
+        work. Then a function is returned that waits for the tokens. It must be called before these sequences are
+        sampled again; prompts may be computed before."""
         ...
 
     def looks_up(self, sequences: Seq[Sequence]) -> bool:
