@@ -19,8 +19,9 @@ a new one begins when one ends. Columns:
                    environment unless it runs in threads of its own; other programs change it little
 
 --parts prints below each row how long the parts of an engine step take, and how much they do. On a GPU, `prompts` only
-starts the computation of prompts; `read` waits until the GPU has done everything that was started. --switch sets after
-how many seconds Python lets another thread run (default 0.005): the engine's steps and the event loop are two threads.
+starts the computation of prompts, and `decode` that of the next tokens; `read` waits for these tokens. --switch sets
+after how many seconds Python lets another thread run (default 0.005): the engine's steps and the event loop are two
+threads.
 
 --simulated is for work on the host's part without a GPU. Everything is as on a GPU, but instead of computing, the
 engine waits as long as an H200 takes for the 0.5B shape (docs/benchmarks.md), and it samples random tokens. Its figures
@@ -39,6 +40,7 @@ import sys
 import time
 from collections.abc import Sequence as Pieces
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -51,7 +53,7 @@ from interplay.algorithms import Independent, Tree
 from interplay.config import load
 from interplay.engines.census import census
 from interplay.engines.local import LocalEngine
-from interplay.engines.local.runner import Drawn
+from interplay.engines.local.runner import Drawn, Later
 from interplay.engines.local.scheduler import Piece, Sequence
 from interplay.envs import Env
 from interplay.rollout.resolve import resolve
@@ -137,7 +139,7 @@ class SimulatedGpu:
     def copy_blocks(self, copies: Pieces[tuple[int, int]]) -> None:
         pass
 
-    def advance(self, ongoing: Pieces[Sequence], fresh: Pieces[Sequence], hurry: bool = False) -> list[Drawn]:
+    def advance(self, ongoing: Pieces[Sequence], fresh: Pieces[Sequence], hurry: bool = False) -> Later:
         seated = [*ongoing, *fresh]
         for new in fresh:
             length = round(random.Random(new.request.seed).gauss(self.MEAN, self.SPREAD))
@@ -147,7 +149,10 @@ class SimulatedGpu:
         for _ in range(steps):
             time.sleep(self.GRAPH)
             self._start(self.STEP + self.ROW * len(seated))
-        time.sleep(max(0.0, self.over - time.perf_counter()))
+        return partial(self._read, self.over, seated, left, steps)
+
+    def _read(self, over: float, seated: Pieces[Sequence], left: Pieces[int], steps: int) -> list[Drawn]:
+        time.sleep(max(0.0, over - time.perf_counter()))
         tokens, drawn = np.random.randint(1000, 1200, (len(seated), steps)), list[Drawn]()
         for sequence, wanted, row in zip(seated, left, tokens, strict=True):
             own = row[:wanted].tolist()
@@ -168,7 +173,7 @@ PARTS = {  # the methods of the engine, its scheduler and its runner in which a 
     "absorb": ("", "_absorb"),
     "deliver": ("", "_delivery"),
 }
-INSIDE = {"decode": ("seat", "upload", "read")}  # parts that are inside another one
+INSIDE = {"decode": ("seat", "upload")}  # parts that are inside another one
 
 
 class Parts:

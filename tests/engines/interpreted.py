@@ -47,6 +47,18 @@ class Interpreted(CudaRunner):
         super().__init__(model, *args, **options)
         self.fused = Fused(model, kernels) if suits(model) else None  # made for a GPU only, otherwise
         self.laid = 0  # passes over new tokens that used a graph
+        self._sent: list[torch.Tensor] = []
+
+    def _send(self, count: int) -> None:
+        """The results reach the host only when it waits for them."""
+        self._sent = [part[:count].clone() for part in self._sampled]
+        for part in self._results:
+            part.fill_(-1)
+
+    def _read(self, count: int) -> Any:
+        for target, source in zip(self._results, self._sent, strict=True):
+            target[:count].copy_(source)
+        return [part[:count].numpy() for part in self._results]
 
     def _place(self, lookup: Any, size: int, drafts: Any) -> bool:
         placed = super()._place(lookup, size, drafts)

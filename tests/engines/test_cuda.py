@@ -45,5 +45,10 @@ def test_drafts_that_the_gpu_looks_up_are_those_of_a_plain_search() -> None:
 
 
 @pytest.mark.slow
+def test_replies_are_the_same_when_the_host_works_while_the_gpu_samples() -> None:
+    assert last_word("interpreted_overlap.py", TRITON_INTERPRET="1") == "equal"
+
+
+@pytest.mark.slow
 def test_every_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
     assert last_word("compiled.py", TRITON_CACHE_DIR=str(tmp_path)) == "compiled"

@@ -15,7 +15,6 @@ from transformers import AutoConfig
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.config import AdapterSection, TrainSection, parse
 from interplay.engines.local import LocalEngine, room
-from interplay.engines.local.engine import _gpu_cache_tokens
 from interplay.errors import ConfigError, ResourceError
 from interplay.models.attention import Causal, using
 from interplay.models.device import limit_memory
@@ -256,9 +255,9 @@ def test_the_engine_makes_the_cache_that_is_estimated(
     assert left == {1.0: 600, 0.5: 400, 0.7: 600}
     token = shape_of("tiny", 0, torch.float32).cache
     for share, most in ((1.0, 150), (0.5, 100)):
-        assert _gpu_cache_tokens(model, room.CacheRoom(share)) == most * mb // token
+        assert room.gpu_cache_tokens(model, room.CacheRoom(share)) == most * mb // token
     context = shape_of("tiny", 0, torch.float32).context
-    assert _gpu_cache_tokens(model, room.CacheRoom(1.0, 3, context)) == 3 * (context + 32)
+    assert room.gpu_cache_tokens(model, room.CacheRoom(1.0, 3, context)) == 3 * (context + 32)
 
 
 def test_the_cache_leaves_what_the_learners_need(
@@ -281,7 +280,7 @@ def test_the_cache_leaves_what_the_learners_need(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (600 * mb, 1000 * mb))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 100 * mb)
     shape = shape_of("tiny", 0, torch.float32)
-    assert _gpu_cache_tokens(make_tiny(0).model, room.CacheRoom(1.0, reserve=550 * mb)) == 50 * mb // shape.cache
+    assert room.gpu_cache_tokens(make_tiny(0).model, room.CacheRoom(1.0, reserve=550 * mb)) == 50 * mb // shape.cache
     little = 2 * (shape.context + 32) * shape.cache  # a quarter of it is less than the longest request
     assert room.CacheRoom().size(little, shape.cache, shape.context)[0] == shape.context + 32
     assert room.CacheRoom().size(little // 4, shape.cache, shape.context)[0] == little // 4 // shape.cache

@@ -89,9 +89,9 @@ class Capabilities:
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """Counters since the engine was made, and the numbers of running and waiting requests. `prompt_tokens` counts the
-    tokens of all prompts, `cached_tokens` those of them that were found in the cache. `seconds` is the time that its
-    steps took; 0 if the engine computes in another process. With speculative sampling, `drafted_tokens` were guessed,
-    and `accepted_tokens` of them were right."""
+    tokens of all prompts, `cached_tokens` those of them that were found in the cache. `seconds` is the time in which it
+    computed; 0 if the engine computes in another process. With speculative sampling, `drafted_tokens` were guessed, and
+    `accepted_tokens` of them were right."""
 
     sampled_tokens: int = 0
     prompt_tokens: int = 0

@@ -2,8 +2,11 @@
 
 The state of every running sequence is on the GPU, one row each (`kernels.Rows`). There is one graph per bucket of batch
 sizes. It holds a whole decoding step: the model, sampling, log-probs, stop checks and the update of each row for its
-next token. The host replays the graph several times and then reads the results. It writes rows only when sequences join
-or leave. The graphs read weights, adapters and cache in place, so they stay valid when the values change.
+next token. The host replays the graph several times, and reads the results when the GPU has done all of it; meanwhile
+the host does other work, and may start to compute prompts. It writes rows only when sequences join or leave. Everything
+runs on one stream, in the order in which the host started it, so a block of the cache that the host gives to another
+sequence is written by it only after the steps that were started before. The graphs read weights, adapters and cache in
+place, so they stay valid when the values change.
 
 With drafts, each token of a draft gets a row of its own, which reads the sequence's blocks up to itself. A layer writes
 the keys of all rows before any row attends to them. The GPU looks the drafts up itself (`kernels.Lookup`), in a graph
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence as Seq
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +38,7 @@ from interplay.engines.local.runner import (
     DraftsOf,
     Drawn,
     DrawnAhead,
+    Later,
     NewTokens,
     block_table,
     shift_of,
@@ -74,6 +78,10 @@ class CudaRunner(Cached):
         self._legal = LegalNodes(self.rows.tries)
         self._host, self._ahead = (HostRows(self.most_rows, pages) for _ in range(2))
         self._seated: list[Sequence] = []  # the sequence of each row
+        # The number of tokens that each row has sampled, the tokens and their log-probs, copied from the GPU.
+        self._results = [
+            torch.zeros_like(part, device="cpu", pin_memory=self.device.type == "cuda") for part in self._sampled
+        ]
         # What is added to a row's position to get its rotary position, for models whose pictures need it (M-RoPE).
         turned = self.senses is not None and self.senses.family.mrope
         self._shifts = torch.zeros(self.most_rows, dtype=torch.int64, device=self.device) if turned else None
@@ -87,6 +95,15 @@ class CudaRunner(Cached):
     def _side(self) -> torch.cuda.Stream:
         """The stream on which graphs are captured. Torch's default capture stream is shared by all threads."""
         return torch.cuda.Stream()
+
+    @cached_property
+    def _copied(self) -> torch.cuda.Event:
+        """Recorded when the results are on the host."""
+        return torch.cuda.Event()
+
+    @property
+    def _sampled(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.rows.produced, self.rows.out_tokens, self.rows.out_logprobs
 
     def _new_pool(self) -> Any:
         return torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
@@ -138,9 +155,9 @@ class CudaRunner(Cached):
     @torch.inference_mode()
     def advance(
         self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False, drafts: DraftsOf = NO_DRAFTS
-    ) -> list[Drawn]:
+    ) -> list[Drawn] | Later:
         """Sample tokens for every sequence: up to `chunk` decoding steps, or fewer if no sequence needs that many. With
-        `hurry` or drafts there is only one decoding step."""
+        `hurry` or drafts there is only one decoding step. The host has to wait only if plain torch samples."""
         self._seat(ongoing, fresh)
         hidden = torch.stack([s.prompt.hidden for s in fresh if s.prompt.hidden is not None]) if fresh else None
         if drafts:
@@ -164,12 +181,8 @@ class CudaRunner(Cached):
             graph, _ = self._graph(bucket(count), 1, self._host)
             for _ in range(min(1 if hurry else self.chunk, wanted)):
                 graph.replay()
-        made, tokens, logprobs = self._read(count)
-        self._host.advance(count, made, tokens)
-        return [
-            (s, tokens[i, :n].tolist(), logprobs[i, :n].tolist())
-            for i, (s, n) in enumerate(zip(self._seated, made.tolist(), strict=True))
-        ]
+        self._send(count)
+        return partial(self._drawn, count)
 
     def _one_by_one(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hidden: Tensor | None) -> list[Drawn]:
         """Sample one token per sequence in plain torch, if the kernel cannot sample some of them."""
@@ -184,12 +197,25 @@ class CudaRunner(Cached):
         self._host.advance(len(drawn), np.ones(len(drawn), np.int64), np.array([[t] for _, (t,), _ in drawn]))
         return drawn
 
-    def _read(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The number of tokens that each row has sampled, the tokens, and their log-probs."""
-        made = self.rows.produced[:count].cpu().numpy()
-        most = int(made.max())
-        tokens, logprobs = (a[:count, :most].cpu().numpy() for a in (self.rows.out_tokens, self.rows.out_logprobs))
-        return made, tokens, logprobs
+    def _send(self, count: int) -> None:
+        """Start to copy the results of the first `count` rows to the host."""
+        for target, source in zip(self._results, self._sampled, strict=True):
+            target[:count].copy_(source[:count], non_blocking=True)
+        self._copied.record(torch.cuda.current_stream(self.device))
+
+    def _read(self, count: int) -> list[np.ndarray]:
+        """Wait for the results of the first `count` rows."""
+        self._copied.synchronize()
+        return [part[:count].numpy() for part in self._results]
+
+    def _drawn(self, count: int) -> list[Drawn]:
+        """What the seated sequences sampled in the steps that were started last."""
+        made, tokens, logprobs = self._read(count)
+        self._host.advance(count, made, tokens)
+        words, likely = tokens.tolist(), logprobs.tolist()
+        return [
+            (s, words[i][:n], likely[i][:n]) for i, (s, n) in enumerate(zip(self._seated, made.tolist(), strict=True))
+        ]
 
     def _decode_ahead(self, fresh: int, hidden: Tensor | None, drafts: DraftsOf) -> list[Drawn]:
         """Sample one token for each sequence, and one after each token of its draft, in plain torch. The last `fresh`
@@ -297,8 +323,8 @@ class CudaRunner(Cached):
         """Copy the rows of a bucket to the GPU. `sequences` has the sequence of each row."""
         host.upload(self.rows, size)
         if self._shifts is not None:
-            shifts = torch.tensor([shift_of(s.prompt) for s in sequences], dtype=torch.int64)
-            self._shifts.zero_()[: len(sequences)].copy_(shifts)
+            shifts = np.array([shift_of(s.prompt) for s in sequences], np.int64)
+            self._shifts.zero_()[: len(sequences)].copy_(self.to(shifts))
 
     def _graph(self, size: int, width: int, host: HostRows) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         """The graph for the first `size` rows of `host`, which were uploaded, and its hidden states. Tokens are sampled

@@ -3,16 +3,20 @@
 It shares its parameters with the learner, so an update of the weights only sets a version number and flushes the cache.
 Steps run on a worker thread, so that the event loop stays free. A step begins when nobody can send another request
 before the next answer (`census.py`), so that a batch holds every request that is ready.
+
+A GPU computes while the host works. A step starts the GPU's next tokens and returns. While the GPU samples them, the
+answers of the step are delivered and new requests arrive. The next step admits them, starts to compute their prompts,
+and only then waits for the tokens. Whoever changes the weights or the cache waits for them first (`_settled`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,10 +33,11 @@ from interplay.engines.engine import (
     EngineStats,
     Request,
 )
+from interplay.engines.local.absorb import Ended, VersionOf, absorb
 from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
-from interplay.engines.local.room import CacheRoom, free_bytes
-from interplay.engines.local.runner import NO_DRAFTS, Drawn, ModelRunner, allowed
+from interplay.engines.local.room import CacheRoom, gpu_cache_tokens
+from interplay.engines.local.runner import NO_DRAFTS, Drawn, Later, ModelRunner
 from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.local.speculation import COST, LOOKUP_COST, Speculation
 from interplay.engines.refusals import refuse_impossible
@@ -43,7 +48,6 @@ from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
 from interplay.models.lay import is_soft
 from interplay.models.load import Loaded
-from interplay.models.shape import cache_shape
 from interplay.types import Completion, MediaSpan, Stop
 
 
@@ -78,7 +82,8 @@ class LocalEngine:
         )
         self.keep_cache, self.speculation = keep_cache, speculation
         self._sampled = 0
-        self._seconds = 0.0  # the time that all steps took
+        self._seconds = 0.0  # the time that all steps took, and what a GPU sampled between them
+        self._stepped = 0.0  # when the last step ended
         self._slots: dict[str, _Slot] = {}  # the newest version of each adapter, by name
         self._retired: list[_Slot] = []  # older versions that requests may still use
         self._salts = 0
@@ -93,7 +98,7 @@ class LocalEngine:
             from interplay.models.kernels import PAGE
 
             block_size = PAGE
-            blocks = (cache_tokens or _gpu_cache_tokens(model, room or CacheRoom())) // block_size + 1
+            blocks = (cache_tokens or gpu_cache_tokens(model, room or CacheRoom())) // block_size + 1
             self.runner = CudaRunner(model, blocks, max_running, self.max_context, chunk)
         else:
             blocks = (cache_tokens or CPU_CACHE_TOKENS) // block_size + 1
@@ -101,6 +106,8 @@ class LocalEngine:
         self._cuda = torch.cuda.Stream(model.device) if beside and model.device.type == "cuda" else None
         self.scheduler = Scheduler(BlockCache(blocks, block_size), max_running)
         self._arrived: list[tuple[Request, asyncio.Future[Completion]]] = []
+        self._computing: tuple[Later, VersionOf] | None = None  # what the GPU samples, and with which weights
+        self._answers: list[Callable[[], None]] = []  # found between two steps; the next one returns them
         self._closed = False
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="interplay-engine")
 
@@ -131,8 +138,15 @@ class LocalEngine:
             self._refuse_impossible(request)
         return await all_scored(map(self.generate, requests))
 
-    def flush(self) -> None:
+    @contextmanager
+    def _settled(self) -> Iterator[None]:
+        """While this context is open, no step runs and the GPU samples nothing. What it sampled is not lost."""
         with self.latch.writing():
+            self._end(self._computed())
+            yield
+
+    def flush(self) -> None:
+        with self._settled():
             self.scheduler.flush()
             wires = channels.of(self.runner.model)
             if wires is not None:
@@ -141,7 +155,7 @@ class LocalEngine:
     def update(self, version: int, source: Loaded | None = None) -> None:
         if source is not None:
             raise EngineError("the local engine shares its weights with the learner; call update without a source.")
-        with self.latch.writing():
+        with self._settled():
             self.version = version
             self._drop_cancelled()
             if not self.keep_cache:
@@ -166,7 +180,7 @@ class LocalEngine:
         return EngineLimits(self.max_context, cache.total * cache.block_size)
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:
-        with self.latch.writing():
+        with self._settled():
             self._retire()
             before = self._slots.get(name)
             slot = before
@@ -185,7 +199,7 @@ class LocalEngine:
     def unload(self, name: str) -> None:
         if name not in self._slots:
             raise EngineError(f"no adapter '{name}' is loaded; {did_you_mean(name, self._slots)}")
-        with self.latch.writing():
+        with self._settled():
             self._retired.append(self._slots.pop(name))
             self._retire()
 
@@ -200,8 +214,11 @@ class LocalEngine:
     def close(self) -> None:
         self._closed = True
         self.thread.shutdown(wait=True, cancel_futures=True)
-        self._fail_all(EngineError("the engine was closed while this request was in flight."))
-        forget(self)
+        try:
+            self._end(self._computed())  # the GPU uses the engine's memory until then
+        finally:
+            self._fail_all(EngineError("the engine was closed while this request was in flight."))
+            forget(self)
 
     def _refuse_impossible(self, request: Request) -> None:
         cache, total = self.scheduler.cache, len(request.ids) + request.room
@@ -228,7 +245,7 @@ class LocalEngine:
 
     @property
     def busy(self) -> bool:
-        return not self._closed and bool(self.queued or self.scheduler.running)
+        return not self._closed and bool(self.queued or self.scheduler.running or self._answers)
 
     def take(self) -> None:
         for request, future in self._arrived:
@@ -241,6 +258,9 @@ class LocalEngine:
 
     def _fail_all(self, error: EngineError) -> None:
         scheduler = self.scheduler
+        self._computing = None
+        for answer in self._answered():
+            answer()
         self.take()
         scheduler.collect()
         waiting = scheduler.requests()
@@ -252,7 +272,8 @@ class LocalEngine:
             deliver(future, error)
 
     def _drop_cancelled(self) -> None:
-        """Free the blocks of requests that nobody waits for any more."""
+        """Free the blocks of requests that nobody waits for any more. If the GPU still writes into them, it does so
+        before it writes what the host starts later."""
         scheduler = self.scheduler
         scheduler.collect()
         for sequence in [s for s in scheduler.running if s.future.done()]:
@@ -261,14 +282,15 @@ class LocalEngine:
         scheduler.waiting = [w for w in scheduler.waiting if not w.future.done()]
 
     def step(self) -> list[Callable[[], None]]:
-        """Admit requests, compute prompts and sample. The returned functions deliver finished completions; they are
-        called on the event loop."""
+        """Admit requests, compute their prompts, read what was sampled, and sample more. The returned functions deliver
+        finished completions; they are called on the event loop."""
         with self._stream(), self.latch.reading():
-            began = time.perf_counter()
+            began = time.perf_counter() if self._computing is None else self._stepped
             try:
                 return self._step()
             finally:
-                self._seconds += time.perf_counter() - began
+                self._stepped = time.perf_counter()
+                self._seconds += self._stepped - began
 
     def _stream(self) -> AbstractContextManager[object]:
         """A context in which the engine's own GPU stream is current, if it has one."""
@@ -277,7 +299,7 @@ class LocalEngine:
     def _step(self) -> list[Callable[[], None]]:
         scheduler = self.scheduler
         self._drop_cancelled()
-        ongoing = [s for s in scheduler.running if s.ready]
+        ready = [s for s in scheduler.running if s.ready]
         scheduler.admit(self._prefill_tokens)
         pieces = scheduler.pieces(self._prefill_tokens)
         scored = scheduler.scored(pieces)
@@ -286,24 +308,47 @@ class LocalEngine:
         copies = [s.copy for s in fresh if s.copy is not None]
         if copies:
             self.runner.copy_blocks(copies)
-        ended: list[tuple[Sequence, Stop]] = []
+        ended: Ended = []
         versions = self._versions()
         for sequence, logprobs in zip(scored, found, strict=True):
             sequence.turn_to(versions[sequence.request.adapter])
             sequence.tokens, sequence.logprobs = list(sequence.request.forced), logprobs
             ended.append((sequence, Stop.END))
-        if ongoing or fresh:
-            for sequence, tokens, logprobs in self._advance(ongoing, fresh):
-                stop = self._absorb(sequence, tokens, logprobs, versions[sequence.request.adapter])
-                if stop is not None:
-                    ended.append((sequence, stop))
-        if not ended:
-            return []
+        ended += self._computed()
         over = {sequence for sequence, _ in ended}
-        scheduler.running = [s for s in scheduler.running if s not in over]
-        return [self._delivery(*end) for end in ended]
+        ongoing = [s for s in ready if s not in over]
+        if ongoing or fresh:
+            drawn = self._advance(ongoing, fresh)
+            if callable(drawn):
+                self._computing = drawn, versions
+            else:
+                ended += self._absorb(drawn, versions)
+        self._end(ended)
+        return self._answered()
 
-    def _advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence]) -> list[Drawn]:
+    def _computed(self) -> Ended:
+        """Wait for the tokens that the GPU samples, if any. Returns the sequences that ended."""
+        if self._computing is None:
+            return []
+        (wait, versions), self._computing = self._computing, None
+        running = set(self.scheduler.running)  # the others were cancelled
+        return self._absorb([d for d in wait() if d[0] in running], versions)
+
+    def _absorb(self, drawn: Seq[Drawn], versions: VersionOf) -> Ended:
+        """Add new tokens to their sequences. Returns those that ended."""
+        self._sampled += sum(len(tokens) for _, tokens, _ in drawn)
+        return absorb(drawn, versions, self._codec)
+
+    def _end(self, ended: Ended) -> None:
+        self._answers += [self._delivery(*end) for end in ended]  # before they stop to run: the engine stays busy
+        over = {sequence for sequence, _ in ended}
+        self.scheduler.running = [s for s in self.scheduler.running if s not in over]
+
+    def _answered(self) -> list[Callable[[], None]]:
+        answers, self._answers = self._answers, []
+        return answers
+
+    def _advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence]) -> list[Drawn] | Later:
         """Sample, with drafts if this engine has any."""
         speculation, runner, hurry = self.speculation, self.runner, self.scheduler.computing
         if speculation is None:
@@ -321,45 +366,10 @@ class LocalEngine:
         # With fresh sequences the step should be short, because they may get drafts in the next one.
         soon = bool(fresh) and speculation.pays(cost) and speculation.fits(len(ongoing) + len(fresh), rows)
         drawn = runner.advance(ongoing, fresh, hurry or soon, drafts)
-        for sequence, tokens, _ in drawn if drafts else ():
+        for sequence, tokens, _ in () if callable(drawn) else drawn:
             if sequence in drafts:
                 speculation.note(len(drafts[sequence]), len(tokens) - 1)
         return drawn
-
-    def _absorb(self, sequence: Sequence, tokens: list[int], logprobs: list[float], version: int) -> Stop | None:
-        """Add new tokens to a sequence. Return why it ended, or None if it continues."""
-        sampling = sequence.request.sampling
-        self._sampled += len(tokens)
-        if sampling.stop_strings and sequence.legal is None:
-            tokens, logprobs = self._up_to_stop(sequence, tokens, logprobs)
-        if version != sequence.version:
-            sequence.turn_to(version)
-        sequence.tokens += tokens
-        sequence.logprobs += logprobs
-        if sequence.legal is not None:  # it ends only at the end of a legal reply
-            return None if allowed(sequence) else Stop.END
-        if tokens[-1] in sampling.stop:
-            return Stop.END
-        if sampling.stop_strings and self._ends(sequence.tokens, sampling.stop_strings):
-            return Stop.END
-        return Stop.LENGTH if len(sequence.tokens) >= sampling.max_tokens else None
-
-    def _up_to_stop(
-        self, sequence: Sequence, tokens: list[int], logprobs: list[float]
-    ) -> tuple[list[int], list[float]]:
-        """Discard tokens that were sampled after a stop string."""
-        said = list(sequence.tokens)
-        for n, token in enumerate(tokens, 1):
-            said.append(token)
-            if self._ends(said, sequence.request.sampling.stop_strings):
-                return tokens[:n], logprobs[:n]
-        return tokens, logprobs
-
-    def _ends(self, tokens: list[int], strings: tuple[str, ...]) -> bool:
-        """Whether a stop string is complete. Each token gives at least a byte, so decoding the last few is enough."""
-        assert self._codec is not None
-        text = self._codec.decode(tokens[-(4 * max(map(len, strings)) + 4) :])
-        return any(s in text for s in strings)
 
     def _delivery(self, sequence: Sequence, stop: Stop) -> Callable[[], None]:
         """Free the blocks of a sequence; return the function that delivers its completion."""
@@ -369,8 +379,7 @@ class LocalEngine:
         completion = Completion(tuple(sequence.tokens), tuple(sequence.logprobs), sequence.versions, stop)
         return partial(deliver, sequence.future, completion)
 
-    def _versions(self) -> dict[str | None, int]:
-        """The version of the weights for each adapter; None stands for the base model."""
+    def _versions(self) -> VersionOf:
         return {None: self.version, **{s.key: s.version for s in (*self._slots.values(), *self._retired)}}
 
 
@@ -381,10 +390,3 @@ class _Slot:
     key: str
     version: int = 0
     users: int = 0
-
-
-def _gpu_cache_tokens(model: PreTrainedModel, room: CacheRoom) -> int:
-    layers, heads, size = cache_shape(model)
-    context = int(model.config.get_text_config().max_position_embeddings)
-    free = free_bytes(model.device, room.share)
-    return room.size(free, 2 * layers * heads * size * model.dtype.itemsize, context)[0]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
+from interplay.engines.local.room import staged
 from interplay.engines.local.scheduler import Sequence
 from interplay.models import kernels
 
@@ -96,7 +96,9 @@ class HostRows:
         live = (lengths > 0) & ~self.fresh[:size]
         at = np.maximum(lengths - 1, 0)
         slots = self.table[np.arange(size), at // kernels.PAGE] * kernels.PAGE + at % kernels.PAGE
-        put = lambda target, array: target.copy_(torch.from_numpy(np.ascontiguousarray(array)), non_blocking=True)  # noqa: E731
+        put = lambda target, array: target.copy_(  # noqa: E731
+            staged(np.ascontiguousarray(array), target.device), non_blocking=True
+        )
         put(rows.ids[:size], self.ids[:size])
         put(rows.positions[:size], at)
         put(rows.slots[:size], np.where(live, slots, 0))

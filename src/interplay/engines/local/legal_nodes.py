@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import torch
 
+from interplay.engines.local.room import staged
 from interplay.engines.local.scheduler import LegalTrie, Sequence
 from interplay.models import kernels
 
@@ -84,5 +84,5 @@ class LegalNodes:
             self._roots.append(trie)
             self._used += len(nodes)
         for array, column in zip(self._tries, (tokens, firsts, fans), strict=True):
-            array[begin : self._used].copy_(torch.from_numpy(np.array(column, np.int32)))
+            array[begin : self._used].copy_(staged(np.array(column, np.int32), array.device), non_blocking=True)
         return over

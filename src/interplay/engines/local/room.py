@@ -1,5 +1,5 @@
 """Decides how large the key-value cache of an engine on a GPU is: as large as the run can use and as memory allows.
-Also allocates the memory of a cache."""
+Also allocates the memory of a cache, and that from which a GPU copies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import mmap
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from interplay.engines.engine import GPU_CACHE_SHARE, MAX_RUNNING
+from interplay.models.shape import cache_shape
 
 _PARTIAL = 32  # tokens of the two blocks that may not be full: the last of a prompt and the last of its reply
 
@@ -56,6 +59,14 @@ def free_bytes(device: torch.device, share: float) -> int:
     return int(min(free, share * total - torch.cuda.memory_reserved(device)))
 
 
+def gpu_cache_tokens(model: PreTrainedModel, room: CacheRoom) -> int:
+    """The tokens of a cache for this model on its GPU."""
+    layers, heads, size = cache_shape(model)
+    context = int(model.config.get_text_config().max_position_embeddings)
+    free = free_bytes(model.device, room.share)
+    return room.size(free, 2 * layers * heads * size * model.dtype.itemsize, context)[0]
+
+
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """`torch.zeros`, but on a CPU the system provides a page of memory only when it is first used. A short run uses
     little of its cache, and need not wait until zeros are written to all of it."""
@@ -67,3 +78,10 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
         with suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=dtype).view(shape)
+
+
+def staged(array: np.ndarray, device: torch.device) -> Tensor:
+    """The array as a tensor on the host from which it is copied to a device. For a GPU it is in pinned memory, so that
+    the host need not wait for what the GPU does before the copy; torch keeps that memory until the copy is made."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory() if device.type == "cuda" else tensor

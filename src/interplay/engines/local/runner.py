@@ -9,7 +9,7 @@ reads them: attention ends at the sequence's length, and the right tokens overwr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from interplay.engines.local.drafts import Drafts
-from interplay.engines.local.room import zeros
+from interplay.engines.local.room import staged, zeros
 from interplay.engines.local.sampler import restrict, sample, uniforms
 from interplay.engines.local.scheduler import CachedPrompt, Piece, Sequence
 from interplay.models import fused, senses
@@ -33,6 +33,7 @@ from interplay.models.stacked import Bank, Mix, mixing
 
 _AHEAD = 16  # number of steps for which random numbers are made at once
 Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
+Later = Callable[[], list[Drawn]]  # waits until the GPU has sampled these tokens
 DraftsOf = Mapping[Sequence, Seq[int]]  # the tokens that some sequences may sample next
 NO_DRAFTS: DraftsOf = MappingProxyType({})
 
@@ -60,10 +61,12 @@ class ModelRunner(Protocol):
 
     def advance(
         self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False, drafts: DraftsOf = NO_DRAFTS
-    ) -> list[Drawn]:
+    ) -> list[Drawn] | Later:
         """Sample at least one token for every sequence; those in `fresh` get their first. With `hurry` (other requests
-        wait for their prompts) it returns after few tokens. Ongoing sequences with a draft get one token more than the
-        number of its leading tokens that equal the sampled ones."""
+        wait for their prompts) it samples few tokens. Ongoing sequences with a draft get one token more than the number
+        of its leading tokens that equal the sampled ones. Without drafts, a GPU may sample while the host does other
+        work. Then a function is returned that waits for the tokens. It must be called before these sequences are
+        sampled again; prompts may be computed before."""
         ...
 
     def looks_up(self, sequences: Seq[Sequence]) -> bool:
@@ -143,7 +146,7 @@ class Cached(ABC):
             tensor[target] = tensor[source]
 
     def to(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+        return staged(array, self.device).to(self.device, non_blocking=True)
 
     def _slots(self, blocks: Seq[int]) -> np.ndarray:
         return (np.asarray(blocks, np.int64)[:, None] * self.block_size + np.arange(self.block_size)).reshape(-1)
