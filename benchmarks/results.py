@@ -80,8 +80,8 @@ studies in `recipes/results/experiment` and writes this page from their run fold
 - Learning rates were not tuned for each arm.
 - A first version of Plan-Path, Sudoku and Sokoban had no KL penalty, standardised advantages and 32 tasks a step. Two
   runs of Plan-Path with it, on one H200, did not learn: soon all replies of one agent to a board were the same letter,
-  so that they earned the same. Their folders were not kept. These studies now have a KL penalty, plain advantages and
-  128 tasks a step, and have not been run again.
+  so that they earned the same. Their folders were not kept. These studies now have a KL penalty and plain advantages.
+  Plan-Path has been run again, with 64 tasks a step; Sudoku and Sokoban have not been run.
 - The run folders, without weights and episodes, are in `benchmarks/results.tar.gz`. This command makes the page from
   them: `python benchmarks/results.py --unpack benchmarks/results.tar.gz --markdown docs/results.md`
 
