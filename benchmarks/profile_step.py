@@ -125,6 +125,8 @@ def profiled(engine: LocalEngine, wanted: list[Request], steps: int) -> dict[str
 def _timed(engine: LocalEngine, steps: int) -> tuple[float, int]:
     """The microseconds that `steps` calls take, and the tokens that they sample."""
     before = engine.stats().sampled_tokens
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # the tokens that were started before are read, and counted, below
     began = time.perf_counter()
     for _ in range(steps):
         engine.step()

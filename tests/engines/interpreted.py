@@ -49,6 +49,9 @@ class Interpreted(CudaRunner):
         self.laid = 0  # passes over new tokens that used a graph
         self._sent: list[torch.Tensor] = []
 
+    def _begin(self) -> None:
+        pass
+
     def _send(self, count: int) -> None:
         """The results reach the host only when it waits for them."""
         self._sent = [part[:count].clone() for part in self._sampled]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence as Seq
 from typing import Any
 
@@ -14,7 +16,7 @@ from overlapped import Steps, engine_of
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local.cpu import CpuRunner
 from interplay.engines.local.runner import Drawn, Later
-from interplay.engines.local.scheduler import Piece, Sequence
+from interplay.engines.local.scheduler import Piece, Scheduler, Sequence
 
 
 class Late(CpuRunner):
@@ -100,3 +102,85 @@ def test_a_chunk_that_nobody_waits_for_is_discarded() -> None:
     steps.to_the_end()
     assert len(found.result().tokens) == 3
     overlapped.nothing_is_left(steps)
+
+
+def sampling(tokens: int) -> Steps:
+    """An engine whose GPU samples tokens of one request."""
+    steps = Steps(engine_of(make("qwen2", layers=1), Late))
+    steps.send(Request((0,), (5, 6, 7), 1, Sampling(1.0, tokens)))
+    steps.step()
+    assert steps.sampling
+    return steps
+
+
+def test_an_engine_that_fails_waits_for_its_gpu() -> None:
+    """Otherwise its memory could be freed while the GPU still writes to it."""
+    steps = sampling(30)
+    runner = steps.engine.runner
+    assert isinstance(runner, Late)
+    steps.engine.fail(RuntimeError("broken"))
+    steps.close()
+    assert runner.did == ["prompts", "start", "read"]
+
+
+def test_a_failure_while_another_thread_sets_a_version_ends_each_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other thread waits for the GPU when the failure is noticed."""
+    steps = sampling(1)
+    engine = steps.engine
+    assert engine._computing is not None
+    (wait, versions), asked, go = engine._computing, threading.Event(), threading.Event()
+
+    def slow() -> list[Drawn]:
+        asked.set()
+        assert go.wait(10)
+        return wait()
+
+    engine._computing = slow, versions
+    finish, finished = Scheduler.finish, list[Sequence]()
+
+    def counted(self: Scheduler, sequence: Sequence) -> None:
+        finished.append(sequence)
+        finish(self, sequence)
+
+    monkeypatch.setattr(Scheduler, "finish", counted)
+    learner = threading.Thread(target=engine.update, args=(1,))
+    learner.start()
+    assert asked.wait(10)
+    threading.Timer(0.2, go.set).start()
+    engine.fail(RuntimeError("broken"))
+    learner.join()
+    assert len(finished) == 1
+    assert min(engine.scheduler.cache._refs) >= 0
+    steps.close()
+
+
+def test_an_engine_is_busy_while_another_thread_puts_its_requests_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it were not, nobody would take its next step, and its requests would wait for ever."""
+    steps = sampling(30)
+    engine = steps.engine
+    threads = [threading.Thread(target=engine.update, args=(1,))]
+    real = Scheduler.queued.fget  # type: ignore[attr-defined]
+
+    def interrupted(self: Scheduler) -> int:
+        found: int = real(self)
+        while threads:  # the first time: the version is set just after the queue was seen to be empty
+            thread = threads.pop()
+            thread.start()
+            thread.join()
+        return found
+
+    monkeypatch.setattr(Scheduler, "queued", property(interrupted))
+    assert engine.busy
+    monkeypatch.undo()
+    steps.to_the_end()
+    steps.close()
+
+
+def test_time_without_work_is_not_counted() -> None:
+    """The GPU has sampled its tokens long before the next step reads them."""
+    steps = sampling(30)
+    before = steps.engine.stats().seconds
+    time.sleep(0.5)
+    steps.step()
+    assert steps.engine.stats().seconds - before < 0.3
+    steps.close()

@@ -188,6 +188,8 @@ class Senses:
                     self._keep(digest, _Known(kept, made, version))
         if missing and self.model.device.type == "cuda":
             torch.cuda.current_stream().synchronize()  # engine and learner may use them on streams of their own
+        for made in found.values() if self.model.device.type == "cuda" else ():
+            made.record_stream(torch.cuda.current_stream())  # they may be dropped before this stream has read them
         return found
 
     def _computed(self, needed: dict[str, Media | None]) -> dict[str, Tensor]:

@@ -97,9 +97,12 @@ class CudaRunner(Cached):
         return torch.cuda.Stream()
 
     @cached_property
-    def _copied(self) -> torch.cuda.Event:
-        """Recorded when the results are on the host."""
-        return torch.cuda.Event()
+    def _timed(self) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+        """Recorded when sampling begins, and when the results are on the host."""
+        return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def _begin(self) -> None:
+        self._timed[0].record(torch.cuda.current_stream(self.device))
 
     @property
     def _sampled(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -172,6 +175,7 @@ class CudaRunner(Cached):
         if one_by_one:
             return self._one_by_one(ongoing, fresh, hidden)
         count, old = len(self._seated), len(self._seated) - len(fresh)
+        self._begin()
         self.rows.produced.zero_()
         if hidden is not None:
             part = self.rows.part(old, count)
@@ -201,11 +205,13 @@ class CudaRunner(Cached):
         """Start to copy the results of the first `count` rows to the host."""
         for target, source in zip(self._results, self._sampled, strict=True):
             target[:count].copy_(source[:count], non_blocking=True)
-        self._copied.record(torch.cuda.current_stream(self.device))
+        self._timed[1].record(torch.cuda.current_stream(self.device))
 
     def _read(self, count: int) -> list[np.ndarray]:
         """Wait for the results of the first `count` rows."""
-        self._copied.synchronize()
+        began, copied = self._timed
+        copied.synchronize()
+        self.seconds = began.elapsed_time(copied) / 1000
         return [part[:count].numpy() for part in self._results]
 
     def _drawn(self, count: int) -> list[Drawn]:

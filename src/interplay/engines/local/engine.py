@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -83,7 +83,7 @@ class LocalEngine:
         self.keep_cache, self.speculation = keep_cache, speculation
         self._sampled = 0
         self._seconds = 0.0  # the time that all steps took, and what a GPU sampled between them
-        self._stepped = 0.0  # when the last step ended
+        self._stepped = self._apart = 0.0  # when the last step ended, and how much later the next one began
         self._slots: dict[str, _Slot] = {}  # the newest version of each adapter, by name
         self._retired: list[_Slot] = []  # older versions that requests may still use
         self._salts = 0
@@ -142,6 +142,7 @@ class LocalEngine:
     def _settled(self) -> Iterator[None]:
         """While this context is open, no step runs and the GPU samples nothing. What it sampled is not lost."""
         with self.latch.writing():
+            self._apart = time.perf_counter() - self._stepped
             self._end(self._computed())
             yield
 
@@ -216,6 +217,8 @@ class LocalEngine:
         self.thread.shutdown(wait=True, cancel_futures=True)
         try:
             self._end(self._computed())  # the GPU uses the engine's memory until then
+            if self._cuda is not None:
+                self._cuda.synchronize()  # it may still compute prompts, into memory of the learner's stream
         finally:
             self._fail_all(EngineError("the engine was closed while this request was in flight."))
             forget(self)
@@ -245,7 +248,8 @@ class LocalEngine:
 
     @property
     def busy(self) -> bool:
-        return not self._closed and bool(self.queued or self.scheduler.running or self._answers)
+        # In the order in which another thread moves requests: from running to waiting, or to their answers.
+        return not self._closed and bool(self.scheduler.running or self.queued or self._answers)
 
     def take(self) -> None:
         for request, future in self._arrived:
@@ -258,16 +262,21 @@ class LocalEngine:
 
     def _fail_all(self, error: EngineError) -> None:
         scheduler = self.scheduler
-        self._computing = None
-        for answer in self._answered():
+        with self.latch.writing():  # the learner's thread may be setting a version
+            computing, self._computing = self._computing, None
+            if computing is not None:
+                with suppress(Exception):  # it may be what failed
+                    computing[0]()  # the GPU uses the engine's memory until then
+            answers = self._answered()
+            self.take()
+            scheduler.collect()
+            waiting = scheduler.requests()
+            for sequence in scheduler.running:
+                scheduler.finish(sequence)
+            scheduler.running, scheduler.waiting = [], []
+            scheduler.flush()
+        for answer in answers:
             answer()
-        self.take()
-        scheduler.collect()
-        waiting = scheduler.requests()
-        for sequence in scheduler.running:
-            scheduler.finish(sequence)
-        scheduler.running, scheduler.waiting = [], []
-        scheduler.flush()
         for _, future in waiting:
             deliver(future, error)
 
@@ -285,7 +294,8 @@ class LocalEngine:
         """Admit requests, compute their prompts, read what was sampled, and sample more. The returned functions deliver
         finished completions; they are called on the event loop."""
         with self._stream(), self.latch.reading():
-            began = time.perf_counter() if self._computing is None else self._stepped
+            began = time.perf_counter()
+            self._apart = began - self._stepped
             try:
                 return self._step()
             finally:
@@ -331,8 +341,9 @@ class LocalEngine:
         if self._computing is None:
             return []
         (wait, versions), self._computing = self._computing, None
-        running = set(self.scheduler.running)  # the others were cancelled
-        return self._absorb([d for d in wait() if d[0] in running], versions)
+        running, drawn = set(self.scheduler.running), wait()  # those not running were cancelled
+        self._seconds += min(self._apart, self.runner.seconds)
+        return self._absorb([d for d in drawn if d[0] in running], versions)
 
     def _absorb(self, drawn: Seq[Drawn], versions: VersionOf) -> Ended:
         """Add new tokens to their sequences. Returns those that ended."""

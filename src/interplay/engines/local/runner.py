@@ -50,6 +50,7 @@ class DrawnAhead(NamedTuple):
 class ModelRunner(Protocol):
     model: PreTrainedModel
     most_rows: int  # tokens that `advance` can compute in one step, drafts included
+    seconds: float  # for how long a GPU sampled the tokens that were read last
 
     def prefill(self, pieces: Seq[Piece], scored: Seq[Sequence] = ()) -> list[list[float]]:
         """Compute pieces of prompts and, in the same forward pass, forced replies to prompts that are complete then.
@@ -125,6 +126,7 @@ class Cached(ABC):
     """The parts that all runners share: the model, the cache tensors and the bank of adapters."""
 
     least_ranks = 1  # initial capacity for adapters, in ranks
+    seconds = 0.0
 
     def __init__(self, model: PreTrainedModel, blocks: int, block_size: int) -> None:
         self.model = model
@@ -326,11 +328,11 @@ class Cached(ABC):
         limit memory, and read from the device once for all replies."""
         forced = [s.request.forced for s in sequences]
         heat = [s.request.sampling.temperature or 1.0 for s in sequences for _ in s.request.forced]
-        target = torch.tensor([t for reply in forced for t in reply], device=self.device).unsqueeze(1)
+        target = self.to(np.array([t for reply in forced for t in reply], np.int64)).unsqueeze(1)
         parts = zip(
             hidden_TC.split(1024),
             target.split(1024),
-            torch.tensor(heat, device=self.device).unsqueeze(1).split(1024),
+            self.to(np.array(heat, np.float32)).unsqueeze(1).split(1024),
             strict=True,
         )
         found = []
