@@ -118,6 +118,7 @@ class SimulatedGpu:
     def __init__(self, real: Any, chunk: int = 16) -> None:
         self.chunk, self.device, self.most_rows = chunk, real.device, real.most_rows
         self.over = self.busy = 0.0  # when the GPU has done everything that was started; the seconds that it computed
+        self.seconds = 0.0  # for how long it sampled the tokens that were read last
         self.goals: WeakKeyDictionary[Sequence, int] = WeakKeyDictionary()
 
     def _start(self, seconds: float) -> None:
@@ -146,9 +147,11 @@ class SimulatedGpu:
             self.goals[new] = max(1, min(length, new.request.sampling.max_tokens))
         left = [self.goals[s] - len(s.tokens) for s in seated]
         steps = min(1 if hurry else self.chunk, max(left))
+        step = self.STEP + self.ROW * len(seated)
         for _ in range(steps):
             time.sleep(self.GRAPH)
-            self._start(self.STEP + self.ROW * len(seated))
+            self._start(step)
+        self.seconds = steps * step
         return partial(self._read, self.over, seated, left, steps)
 
     def _read(self, over: float, seated: Pieces[Sequence], left: Pieces[int], steps: int) -> list[Drawn]:
