@@ -4,13 +4,15 @@
     python benchmarks/replies.py --quick    a CPU, few requests
 
 Requests of many lengths are sent to one engine in waves, so that they join and leave while others are sampled. Some
-share prompts or their beginnings, some are cancelled and sent again, and in the middle of each wave the version of the
-weights rises. The cache and the seats are so few that requests wait for them and use at once what others leave. A GPU
-begins everything 10 ms late (`late`), so that the host is ahead of it. Then --alone of these requests are sent to a new
-engine, each when the one before has its reply. In exact arithmetic both replies are equal, because the random numbers
-of a request depend on its seed alone. On a GPU, sums are rounded differently in batches of different sizes, so a few
-replies may part at some token; up to there, the log-probs must agree. It ends with exit code 1 if fewer than 98% of the
-replies are equal, if a log-prob differs by more than 0.001, or if a reply names the wrong version of the weights.
+share prompts or their beginnings, use an adapter, are masked, or end with a stop string. Some are cancelled and sent
+again, and in the middle of each wave the version of the weights rises. The cache and the seats are so few that requests
+wait for them and use at once what others leave. A GPU begins everything 10 ms late (`late`), so that the host is ahead
+of it. This is done by three engines: one as usual, one with a GPU stream of its own, and one that guesses tokens. Then
+--alone of these requests are sent to a new engine, each when the one before has its reply. In exact arithmetic both
+replies are equal, because the random numbers of a request depend on its seed alone. On a GPU, sums are rounded
+differently in batches of different sizes, so a few replies may part at some token; up to there, the log-probs must
+agree. It ends with exit code 1 if fewer than 98% of an engine's replies are equal, if a log-prob differs by more than
+0.001, or if a reply names the wrong version of the weights.
 """
 
 from __future__ import annotations
@@ -25,15 +27,20 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
-from interplay.models.load import load
+from interplay.engines.local.speculation import Speculation
+from interplay.models.adapter import Adapter, sizes
+from interplay.models.load import Loaded, load
+from interplay.models.stacked import layers
 from interplay.types import Completion
 
 EQUAL, CLOSE = 0.98, 0.001
 WAVES = 3
 CACHE, SEATS = 6_144, 48
+ADAPTERS, ADAPTED = ("a", "b"), 5  # their names, and the version that both have
 DELAY = 20_000_000  # cycles of a GPU: about 10 ms
 
 
@@ -46,8 +53,39 @@ def requests(count: int) -> list[Request]:
             shared = made[-WAVES].ids
             ids = shared if n % 4 == 1 else shared[: rng.randrange(len(shared))] + ids[:50]
         stop = (rng.randrange(5, 250),) if n % 3 == 0 else ()
-        made.append(Request((n,), ids, n, Sampling(1.0, rng.randrange(1, 200), stop)))
+        sampling = Sampling(1.0, rng.randrange(1, 200), stop)
+        legal: tuple[tuple[int, ...], ...] = ()
+        if n % 7 == 3:
+            legal = ((7, 8, 9, 10, 1), (7, 8, 1), (9, 1))
+        elif n % 7 == 4:
+            sampling = replace(sampling, stop_strings=("e", "0"))
+        elif n % 50 == 41:
+            sampling = replace(sampling, top_k=20)  # the whole batch is sampled in plain torch then
+        made.append(Request((n,), ids, n, sampling, (None, None, *ADAPTERS)[n % 11 % 4], legal=legal))
     return made
+
+
+def engine_of(loaded: Loaded, way: str, small: bool) -> LocalEngine:
+    model = loaded.model
+    speculation = Speculation("on") if way == "with guesses" else None
+    engine = LocalEngine(
+        model, CACHE if small else None, max_running=SEATS, tokenizer=loaded.tokenizer,
+        beside=way == "beside", speculation=speculation,
+    )  # fmt: skip
+    for seed, name in enumerate(ADAPTERS):
+        engine.load(name, random_adapter(model, 8, seed), ADAPTED)
+    if small and model.device.type == "cuda":
+        runner: Any = engine.runner
+        for call in ("prefill", "advance", "look_ahead"):
+            setattr(runner, call, late(getattr(runner, call)))
+    return engine
+
+
+def random_adapter(model: PreTrainedModel, rank: int, seed: int) -> Adapter:
+    rng = torch.Generator().manual_seed(seed)
+    new = lambda *shape: (torch.randn(shape, generator=rng) / 10).to(model.device)  # noqa: E731
+    shapes = {name: sizes(layer) for name, layer in layers(model).items()}
+    return Adapter(rank, 1.0, {name: (new(rank, k), new(n, rank)) for name, (k, n) in shapes.items()})
 
 
 async def together(engine: LocalEngine, sent: list[Request]) -> dict[int, Completion]:
@@ -72,8 +110,9 @@ async def together(engine: LocalEngine, sent: list[Request]) -> dict[int, Comple
         engine.update(first)
         part = sent[wave::WAVES]
         await asyncio.gather(updated(second), *(one(request, 0.5 * rng.random()) for request in part))
-        found = {r.seed: done[r.seed].versions for r in part}
-        wrong = [n for n, v in found.items() if not {first, second} >= set(v) or list(v) != sorted(v)]
+        found = [(r, list(done[r.seed].versions)) for r in part]
+        right = {None: {first, second}, **{name: {ADAPTED} for name in ADAPTERS}}
+        wrong = [r.seed for r, v in found if not right[r.adapter] >= set(v) or v != sorted(v)]
         if wrong:
             sys.exit(f"{len(wrong)} replies name a version that is not {first} or {second}: requests {wrong[:5]}")
     return done
@@ -116,23 +155,24 @@ def main() -> None:
     others = [r for r in sent if r.seed % 5 != 2]
     few = [*again, *others[:: max(1, len(others) // max(1, number - len(again)))]]
     loaded = load(args.model, device, torch.float32, 0)
-    engine = LocalEngine(loaded.model, CACHE, max_running=SEATS, tokenizer=loaded.tokenizer)
-    if device == "cuda":
-        runner: Any = engine.runner
-        runner.prefill, runner.advance = late(runner.prefill), late(runner.advance)
-    began = time.perf_counter()
-    found = asyncio.run(together(engine, sent))
-    seconds = time.perf_counter() - began
-    engine.close()
-    engine = LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
+    engine = engine_of(loaded, "alone", False)
     alone = asyncio.run(one_by_one(engine, few))
     engine.close()
-    pairs = [agreement(found[request.seed], alone[request.seed]) for request in few]
-    equal, far = sum(same for same, _ in pairs) / len(pairs), max(difference for _, difference in pairs)
-    tokens = sum(len(c.tokens) for c in found.values())
-    print(f"{len(found)} replies together, {tokens} tokens in {seconds:.1f} s on {device}")
-    print(f"{len(few)} of them also alone: {equal:.1%} equal, log-probs differ by at most {far:.2g}")
-    if equal < EQUAL or far > CLOSE:
+    failed = False
+    for way in ("as usual", "beside", "with guesses"):
+        engine = engine_of(loaded, way, True)
+        began = time.perf_counter()
+        found = asyncio.run(together(engine, sent))
+        seconds, stats = time.perf_counter() - began, engine.stats()
+        engine.close()
+        pairs = [agreement(found[request.seed], alone[request.seed]) for request in few]
+        equal, far = sum(same for same, _ in pairs) / len(pairs), max(difference for _, difference in pairs)
+        tokens = sum(len(c.tokens) for c in found.values())
+        print(f"{way}: {len(found)} replies together, {tokens} tokens in {seconds:.1f} s on {device}", end="")
+        print(f", {stats.accepted_tokens} guessed" if engine.speculation else "")
+        print(f"  {len(few)} of them also alone: {equal:.1%} equal, log-probs differ by at most {far:.2g}", flush=True)
+        failed |= equal < EQUAL or far > CLOSE
+    if failed:
         sys.exit(f"expected at least {EQUAL:.0%} equal replies and differences of at most {CLOSE}")
 
 
