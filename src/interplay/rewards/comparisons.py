@@ -6,8 +6,8 @@
 {"input": text, "output_1": text, "output_2": text, "label": 1 or 2}               people on MT-bench
 {"question": …, "ground_truth": …, "MODEL": {"is_correct": …, "solution": …}}      OpenAI's GSM8K solutions
 
-A question may also be a list of {"role": …, "content": …}. An answer may have a "group", the name of its question, if one
-question is asked in several prompts.
+A question may also be a list of {"role": …, "content": …}. An answer may have a "group", the name of its question, if
+one question is asked in several prompts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,11 +134,8 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(f"'{path}' does not exist; expected a file of comparisons: JSON lines or a JSON list.")
     n = 0
     try:
-        opened = (
-            gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig")
-        )
-        with opened as file:
-            text = file.read()
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        text = data.decode("utf-8-sig")
         whole = text.lstrip().startswith("[")
         # A text in JSON may contain U+2028 and U+0085, at which splitlines() would also break.
         for n, row in enumerate(json.loads(text) if whole else text.split("\n"), 1):
@@ -147,6 +145,6 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(found, dict):
                 raise ValueError(f"{type(found).__name__} instead of an object")
             yield n, found
-    except (OSError, EOFError, RecursionError, ValueError) as error:
+    except (OSError, EOFError, RecursionError, ValueError, zlib.error) as error:
         at = f"row {n}: " if n else ""
         raise DataError(f"'{path}' is not a file of JSON lines or a JSON list ({at}{error}).") from None
