@@ -201,6 +201,32 @@ def test_a_damaged_line_is_named_and_nothing_is_made_from_the_others(tmp_path: P
     assert rows_of(rows) == [{"step": 1}, {"step": 2}]
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("single/seed-1/test.json", '{"arm": "sin'),
+        ("single/seed-1/test.json", "{}"),
+        ("single/seed-1/test.json", "[]"),
+        ("study.json", "{"),
+        ("study.json", "{}"),
+        ("arena/seed-0.json", "x"),
+        ("arena/cross-multi-fixed-2.json", "{}"),
+    ],
+)
+def test_a_damaged_file_of_a_study_is_named(runs: Path, tmp_path: Path, file: str, text: str) -> None:
+    copied = Path(shutil.copytree(runs / "story", tmp_path / "story"))
+    (copied / file).write_text(text)
+    with pytest.raises(DataError, match=rf"'.*{file}' is damaged \(.*restore it from a copy"):
+        publish(copied, tmp_path / "pages")
+
+
+def test_a_run_without_metrics_is_named(runs: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(runs / "story", tmp_path / "story"))
+    (copied / "single" / "seed-1" / "metrics.jsonl").unlink()
+    with pytest.raises(DataError, match=r"'.*single/seed-1/metrics\.jsonl' is missing"):
+        publish(copied, tmp_path / "pages")
+
+
 def test_a_number_from_nowhere_is_refused() -> None:
     facts = Facts()
     said = facts.say(0.5, ".2f", "a run")
@@ -212,3 +238,6 @@ def test_a_number_from_nowhere_is_refused() -> None:
 def test_a_folder_without_studies_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected the --out folder of interplay experiment"):
         studies_in(tmp_path)
+    with pytest.raises(DataError, match="expected the --out folder of interplay experiment"):
+        publish(tmp_path / "typo", tmp_path / "typo" / "pages")
+    assert not (tmp_path / "typo").exists()

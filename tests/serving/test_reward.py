@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import http.server
 import json
 import socket
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -184,7 +186,19 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(
     assert found == [pytest.approx(model.scores([(QUESTION, "yes")]), abs=1e-5)]
 
 
-@pytest.mark.parametrize("body", [b"{}", b"nothing", b'{"items": [{"messages": []}]}', b'{"items": [1]}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b"nothing",
+        b"[" * 100_000,
+        b'{"items": [{"messages": []}]}',
+        b'{"items": [1]}',
+        b'{"items": [{"messages": ["ab"], "reply": "x"}]}',
+        b'{"items": [{"messages": [["user", null]], "reply": "x"}]}',
+        b'{"items": [{"messages": [], "reply": "\\ud800"}]}',
+    ],
+)
 def test_a_request_that_makes_no_sense_is_refused(model: RewardModel, body: bytes) -> None:
     with running(RewardServer(model)) as url:
         request = urllib.request.Request(f"{url}/score", body)
@@ -198,6 +212,60 @@ def test_a_model_that_fails_is_no_score(model: RewardModel, monkeypatch: pytest.
     monkeypatch.setattr(model, "scores", lambda asked: 1 / 0)
     with running(server) as url, pytest.raises(JudgeError, match="status 500"):
         asyncio.run(client(url).scores([(QUESTION, "yes")]))
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """A server that is not a reward server. The path says what it answers."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        kind = self.path.split("/")[1]
+        if kind in ("302", "307", "404"):
+            self.send_response(int(kind))
+            self.send_header("Location", "http://127.0.0.1:1/score?key=secret")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.end_headers()
+        if kind != "endless":
+            self.wfile.write(f'{{"version": "1", "scores": {urllib.parse.unquote(kind)}}}'.encode())
+            return
+        with suppress(OSError):
+            while True:
+                self.wfile.write(b" ")
+                time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("302", r"redirects to another address \(status 302\); name that address as the judge's who"),
+        ("307", r"redirects to another address \(status 307\); name that address as the judge's who"),
+        ("404", r"status 404; expected a server that answers POST http://.*/404/score, as interplay judge serve does"),
+        ("[NaN]", "gave the score nan; expected finite numbers"),
+        ("[1, 2]", "gave 2 scores for 1 replies; expected one for each"),
+        ('"1"', "cannot be parsed"),
+        ('["1"]', "cannot be parsed"),
+        ("[true]", "cannot be parsed"),
+        ('{"1": 2}', "cannot be parsed"),
+        ("endless", r"failed 1 times; the last time: no whole answer within 0\.5 s"),
+    ],
+)
+def test_what_is_no_score_is_a_typed_failure(kind: str, said: str) -> None:
+    """An answer that never ends counts as none, and its thread ends too: otherwise the run could not end."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/{urllib.parse.quote(kind)}"
+        began = time.monotonic()
+        with pytest.raises(JudgeError, match=said) as failed:
+            asyncio.run(client(url, timeout=0.5).scores([(QUESTION, "yes")]))
+        assert "secret" not in str(failed.value)
+        assert time.monotonic() - began < 20
+        server.shutdown()
 
 
 def test_without_a_token_only_this_machine_may_ask() -> None:

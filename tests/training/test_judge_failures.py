@@ -183,6 +183,16 @@ def test_a_judge_that_has_nothing_to_learn_from_says_so_once(
     assert all("judge/taste/loss" not in row for row in rows(tmp_path))
 
 
+def test_a_judge_whose_comparisons_were_all_left_out_by_their_lengths_says_so_and_gives_scores(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training on no comparisons once gave the score NaN to every reply, which ended the run."""
+    monkeypatch.setattr("interplay.training.judges.even_lengths", lambda rows, *_: [])
+    train(tmp_path, judged(LEARNS), "train.steps=2", "judges.taste.train.balance=length")
+    assert "The longer reply won all of its comparisons, or none" in caplog.text
+    assert all("judge/taste/loss" not in row and row["episodes_failed"] == 0 for row in rows(tmp_path))
+
+
 DYING = """
 import json, os, signal, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

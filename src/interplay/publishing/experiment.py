@@ -33,10 +33,12 @@ OPTIMA = "optima.json"  # of a study: see `optima`
 
 def begin(study: Study, folder: Path) -> None:
     """Write down the study before its first run, and refuse a folder that holds runs of a different study."""
+    from interplay.publishing.results import object_in
+
     folder.mkdir(parents=True, exist_ok=True)
     noted = folder / "study.json"
     about = {"digest": study.digest, "given": list(study.given), **study.section.model_dump()}
-    if noted.is_file() and json.loads(noted.read_text())["digest"] not in study.digests:
+    if noted.is_file() and object_in(noted, "digest")["digest"] not in study.digests:
         raise ConfigError(
             f"'{folder}' holds runs of another study of this name: its arms, tests, contrasts or recipe are different; "
             "expected the same study file, or another folder in --out."

@@ -27,9 +27,10 @@ def studies_in(runs: Path) -> list[Results]:
 
 def publish(runs: Path, to: Path) -> list[Path]:
     """Write every page, and numbers.json with the source of each number."""
-    to.mkdir(parents=True, exist_ok=True)
+    found = studies_in(runs)
+    to.mkdir(parents=True, exist_ok=True)  # only now: a wrong RUNS must not leave a folder of its name
     facts = Facts()
-    pages = Pages(studies_in(runs), facts, to)
+    pages = Pages(found, facts, to)
     told = stories(runs, facts)
     briefs = Briefs(pages, told)
     report, paper, post, slides = [*pages.report(), *told], briefs.paper(), briefs.post(), briefs.slides()

@@ -26,6 +26,8 @@ SEATED = {"alone": "without partners", "seen": "with seen partners", "unseen": "
 def rows_of(path: Path) -> list[dict[str, Any]]:
     """The lines of a run's file. A page must not be made from a part of them, so a damaged line is an error."""
     out = []
+    if not path.is_file():
+        raise DataError(f"'{path}' is missing, so its numbers cannot be published; restore it, or leave this run out.")
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             out.append(dict(json.loads(line)))
@@ -35,6 +37,23 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
                 "this run out."
             ) from None
     return out
+
+
+def object_in(path: Path, *keys: str) -> dict[str, Any]:
+    """The JSON object of a file of an experiment. A file without one of `keys` is damaged too."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError(f"{type(found).__name__} instead of an object")
+        if missing := [key for key in keys if key not in found]:
+            raise ValueError(f"it has no {', '.join(missing)}")
+    except (FileNotFoundError, RecursionError, ValueError) as error:
+        what = "it is missing" if isinstance(error, FileNotFoundError) else error
+        raise DataError(
+            f"'{path}' is damaged ({what}), so its numbers cannot be used; restore it from a copy, or delete it "
+            "and call interplay experiment again."
+        ) from None
+    return found
 
 
 def in_words(test: str) -> str:
@@ -57,7 +76,7 @@ class Tested:
 
     def about(self) -> dict[str, Any]:
         """The recipe, the seed, the versions and the sessions of the run."""
-        return dict(json.loads((self.path.parent / "run.json").read_text()))
+        return object_in(self.path.parent / "run.json")
 
     def value(self, test: str, measure: str) -> float:
         try:
@@ -114,11 +133,11 @@ class Results:
         noted = folder / "study.json"
         if not noted.is_file():
             raise DataError(f"'{folder}' holds no study; expected a folder that interplay experiment has written.")
-        about = json.loads(noted.read_text())
+        about = object_in(noted, "name", "arms", "best", "gold", "contrasts")
         runs = []
-        optima = json.loads((folder / OPTIMA).read_text()) if about["best"] == "task" else {}
+        optima = object_in(folder / OPTIMA) if about["best"] == "task" else {}
         for path in tested_runs(folder):
-            data = json.loads(path.read_text())
+            data = object_in(path, "arm", "seed", "counts", "tests")
             for test, best in optima.items():
                 lineups = data["tests"][test]["lineups"]
                 gaps = [best[task] - gold for lineup in lineups for task, gold in lineup["tasks"].items()]
@@ -214,7 +233,7 @@ class Results:
         """Return by arm, over seeds, the gold of its learner with learners of other arms, and their gold with it."""
         out: dict[str, tuple[list[float], list[float]]] = {}
         for path in self.arena_files("seed-*.json"):
-            gold = json.loads(path.read_text())["gold"]
+            gold = object_in(path, "gold")["gold"]
             for arm in gold:
                 others = [other for other in gold if other != arm]
                 if others:
@@ -228,7 +247,7 @@ class Results:
         those of other seeds. If an arm has several files, the one with the most seeds is used."""
         found: dict[str, dict[str, dict[str, float]]] = {}
         for path in self.arena_files("cross-*.json"):
-            data = json.loads(path.read_text())
+            data = object_in(path, "arm", "gold")
             if len(data["gold"]) >= len(found.get(data["arm"], {})):
                 found[data["arm"]] = data["gold"]
         return {

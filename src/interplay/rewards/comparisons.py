@@ -6,7 +6,8 @@
 {"input": text, "output_1": text, "output_2": text, "label": 1 or 2}               people on MT-bench
 {"question": …, "ground_truth": …, "MODEL": {"is_correct": …, "solution": …}}      OpenAI's GSM8K solutions
 
-An answer may have a "group", the name of its question, if one question is asked in several prompts.
+A question may also be a list of {"role": …, "content": …}. An answer may have a "group", the name of its question, if
+one question is asked in several prompts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,10 +41,15 @@ class LabelledAnswer:
 def read_comparisons(path: Path) -> list[Pair]:
     """Every comparison of a file; the first reply is the better one, unless people chose the second."""
     out = []
-    for n, row in enumerate(_rows(path), 1):
-        pair = _pair(row, n)
+    for n, row in _rows(path):
+        try:
+            pair = _pair(row, n)
+        except _Unreadable as error:
+            raise DataError(f"{path} row {n} has {error}.") from None
         if pair is None:
-            raise DataError(f"{path} row {n} has the fields {sorted(row)}; expected question, chosen and rejected.")
+            raise DataError(
+                f"{path} row {n} has the fields {sorted(row)}; expected question, and chosen and rejected as texts."
+            )
         out.append(pair)
     return out
 
@@ -50,23 +57,40 @@ def read_comparisons(path: Path) -> list[Pair]:
 def read_answers(path: Path) -> list[LabelledAnswer]:
     """Every labelled answer of a file."""
     out: list[LabelledAnswer] = []
-    for n, row in enumerate(_rows(path), 1):
-        if isinstance(row.get("right"), bool) and isinstance(row.get("answer"), str) and "question" in row:
-            group = str(row.get("group", row["question"]))
-            out.append(LabelledAnswer(_messages(row["question"]), row["answer"], row["right"], group))
-            continue
-        solved = [v for v in row.values() if isinstance(v, dict) and {"is_correct", "solution"} <= set(v)]
-        if not solved:
-            raise DataError(f"{path} row {n} has the fields {sorted(row)}; expected question, answer and right.")
-        asked = _messages(row["question"])
-        out += [LabelledAnswer(asked, v["solution"], bool(v["is_correct"]), str(row["question"])) for v in solved]
+    for n, row in _rows(path):
+        try:
+            out += _answers(row)
+        except _Unreadable as error:
+            raise DataError(f"{path} row {n} has {error}.") from None
     return out
+
+
+class _Unreadable(Exception):
+    """What is wrong with a row, and what was expected."""
+
+
+def _answers(row: dict[str, Any]) -> list[LabelledAnswer]:
+    solved = [
+        v for v in row.values() if isinstance(v, dict) and isinstance(v.get("solution"), str) and "is_correct" in v
+    ]
+    if "question" in row and isinstance(row.get("right"), bool) and isinstance(row.get("answer"), str):
+        group = str(row.get("group", row["question"]))
+        return [LabelledAnswer(_messages(row["question"]), row["answer"], row["right"], group)]
+    if "question" not in row or not solved:
+        raise _Unreadable(
+            f"the fields {sorted(row)}; expected question, answer (a text) and right (true or false, without quotes)"
+        )
+    asked = _messages(row["question"])
+    return [LabelledAnswer(asked, v["solution"], bool(v["is_correct"]), str(row["question"])) for v in solved]
 
 
 def _pair(row: dict[str, Any], n: int) -> Pair | None:
     if "input" in row and {"output_1", "output_2", "label"} <= set(row):
-        label = {1: 1.0, 2: 0.0}.get(row["label"], 0.5)
-        return Pair(f"row {n}", _messages(row["input"]), row["output_1"], row["output_2"], label, str(row["input"]))
+        first, second, chosen = row["output_1"], row["output_2"], row["label"]
+        if not isinstance(first, str) or not isinstance(second, str):
+            raise _Unreadable("an output_1 or output_2 that is not a text; expected both replies as texts")
+        label = 1.0 if chosen == 1 else 0.0 if chosen == 2 else 0.5
+        return Pair(f"row {n}", _messages(row["input"]), first, second, label, str(row["input"]))
     if not isinstance(row.get("chosen"), str) or not isinstance(row.get("rejected"), str):
         return None
     if "question" in row:
@@ -88,19 +112,39 @@ def _spoken(text: str) -> tuple[Message, ...]:
 def _messages(question: Any) -> tuple[Message, ...]:
     if isinstance(question, str):
         return (Message("user", question),)
-    return tuple(Message(role, content) for role, content in question)
+    said = [_message(one) for one in question] if isinstance(question, list) else []
+    if not said or None in said:
+        raise _Unreadable(
+            "a question that is neither a text nor a conversation; expected a text, [[role, content], …] or "
+            '[{"role": …, "content": …}, …]'
+        )
+    return tuple(one for one in said if one is not None)
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _message(part: Any) -> Message | None:
+    found = [part.get("role"), part.get("content")] if isinstance(part, dict) else part
+    if not isinstance(found, list) or len(found) != 2 or not all(isinstance(one, str) for one in found):
+        return None
+    return Message(*found)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every row with its number: of its line, or in a list of its place."""
     if not path.is_file():
         raise DataError(f"'{path}' does not exist; expected a file of comparisons: JSON lines or a JSON list.")
+    n = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            text = file.read()
-        rows = json.loads(text) if text.lstrip().startswith("[") else map(json.loads, text.splitlines())
-        for row in rows:
-            if not isinstance(row, dict):
-                raise ValueError(f"{type(row).__name__} instead of an object")
-            yield row
-    except (OSError, ValueError) as error:
-        raise DataError(f"'{path}' is not a file of JSON lines or a JSON list ({error}).") from None
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        text = data.decode("utf-8-sig")
+        whole = text.lstrip().startswith("[")
+        # A text in JSON may contain U+2028 and U+0085, at which splitlines() would also break.
+        for n, row in enumerate(json.loads(text) if whole else text.split("\n"), 1):
+            if not whole and not row.strip():
+                continue
+            found = row if whole else json.loads(row)
+            if not isinstance(found, dict):
+                raise ValueError(f"{type(found).__name__} instead of an object")
+            yield n, found
+    except (OSError, EOFError, RecursionError, ValueError, zlib.error) as error:
+        at = f"row {n}: " if n else ""
+        raise DataError(f"'{path}' is not a file of JSON lines or a JSON list ({at}{error}).") from None

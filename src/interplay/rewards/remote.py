@@ -11,6 +11,7 @@ import asyncio
 import http.client
 import json
 import math
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -22,7 +23,18 @@ from interplay.secret import read_key
 from interplay.types import Message
 
 _MOST_BYTES = 8 * 2**20  # the largest size of one answer
+_PART = 2**16  # bytes that are read at a time
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirected POST would become a GET without the replies."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 class RemoteScorer:
@@ -57,21 +69,34 @@ class RemoteScorer:
         token = read_key(self._variable, "the reward server")
         if token:
             request.add_unredirected_header("Authorization", f"Bearer {token.reveal()}")
+        until = time.monotonic() + self.timeout
+        found = bytearray()
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as answer:
-                found: bytes = answer.read(_MOST_BYTES + 1)
+            with _OPENER.open(request, timeout=self.timeout) as answer:
+                # The time limit of the socket starts again with every byte, so a slow answer could take for ever.
+                while part := answer.read1(_PART):
+                    found += part
+                    if len(found) > _MOST_BYTES:
+                        raise JudgeError(f"the reward server {self.url} answered with more than {_MOST_BYTES:,} bytes.")
+                    if time.monotonic() > until:
+                        raise _Again(f"no whole answer within {self.timeout:g} s")
         except urllib.error.HTTPError as error:
             if error.code in _AGAIN:
                 raise _Again(f"status {error.code}") from None
-            what = "its token is wrong or missing" if error.code in (401, 403) else f"status {error.code}"
             raise JudgeError(
-                f"the reward server {self.url} refused the request: {what}; its token is read from {self._variable}."
+                f"the reward server {self.url} refused the request: {self._refused(error.code)}."
             ) from None
         except (OSError, TimeoutError, http.client.HTTPException) as error:
             raise _Again(type(error).__name__) from None
-        if len(found) > _MOST_BYTES:
-            raise JudgeError(f"the reward server {self.url} answered with more than {_MOST_BYTES:,} bytes.")
-        return found
+        return bytes(found)
+
+    def _refused(self, code: int) -> str:
+        """Why a request was refused, and what to do."""
+        if code in (401, 403):
+            return f"its token is wrong or missing; the token is read from {self._variable}"
+        if 300 <= code < 400:
+            return f"it redirects to another address (status {code}); name that address as the judge's who"
+        return f"status {code}; expected a server that answers POST {self.url}/score, as interplay judge serve does"
 
     def _read(self, body: bytes, count: int) -> list[float]:
         try:
@@ -79,18 +104,22 @@ class RemoteScorer:
         except (ValueError, RecursionError):  # a server that was killed while it answered has sent a part of the answer
             raise _Again("an answer that is not JSON") from None
         try:
-            found = [float(x) for x in data["scores"]]
+            given = data["scores"]
+            if not isinstance(given, list) or any(isinstance(x, bool | str) for x in given):
+                raise ValueError("scores must be a list of numbers")
+            found = [float(x) for x in given]
             self.version = str(data["version"])
         except (ValueError, KeyError, TypeError, OverflowError):
             raise JudgeError(
                 f"the reward server {self.url} gave an answer that cannot be parsed; expected JSON with scores and "
                 "version, as interplay judge serve sends it."
             ) from None
-        if len(found) != count or not all(map(math.isfinite, found)):
+        if len(found) != count:
             raise JudgeError(
-                f"the reward server {self.url} gave {len(found)} scores for {count} replies; expected one finite score "
-                "for each."
+                f"the reward server {self.url} gave {len(found)} scores for {count} replies; expected one for each."
             )
+        if (bad := next((x for x in found if not math.isfinite(x)), None)) is not None:
+            raise JudgeError(f"the reward server {self.url} gave the score {bad}; expected finite numbers.")
         return found
 
 

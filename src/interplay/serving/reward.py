@@ -84,7 +84,7 @@ class RewardServer:
                 )
         try:
             items = [_conversation(item) for item in json.loads(body)["items"]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return JSONResponse({"error": 'expected {"items": [{"messages": [[role, content]], "reply": text}]}.'}, 400)
         if len(self._waiting) + len(items) > self.most:
             return JSONResponse({"error": "too many replies wait already; try again later."}, 503)
@@ -124,11 +124,14 @@ class RewardServer:
 
 
 def _conversation(item: Any) -> Conversation:
-    messages = tuple(Message(str(role), str(content)) for role, content in item["messages"])
-    reply = item["reply"]
-    if not isinstance(reply, str):
-        raise ValueError("a reply must be a text")
-    return messages, reply
+    messages, reply = item["messages"], item["reply"]
+    if not isinstance(messages, list) or not all(isinstance(one, list) and len(one) == 2 for one in messages):
+        raise ValueError("messages must be a list of [role, content]")
+    for text in (reply, *(text for one in messages for text in one)):
+        if not isinstance(text, str):
+            raise ValueError("a role, a content and a reply must be texts")
+        text.encode()  # raises ValueError for half of a surrogate pair, which no tokenizer reads
+    return tuple(Message(role, content) for role, content in messages), reply
 
 
 def check_address(host: str, token: str) -> None:

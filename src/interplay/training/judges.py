@@ -160,7 +160,8 @@ class Pupil:
     def learn(self) -> dict[str, float]:
         """Train and test. If this version is not good enough, go back to one that was."""
         s, out = self.settings, {f"judge/{self.name}/labels": float(self.labels)}
-        if not self.seen:
+        kept = self._balanced()
+        if not kept:
             if not self._told:
                 log.warning(
                     "judges.%s has nothing to learn from yet, so all of its rewards are the same. %s. This warning is "
@@ -168,7 +169,7 @@ class Pupil:
                 )  # fmt: skip
             self._told = True
             return out
-        rows = [one.better() for one in self._balanced()]
+        rows = [one.better() for one in kept]
         out[f"judge/{self.name}/loss"] = self.model.fit(rows, Fitting(s.epochs, s.batch, s.lr, self.seed))
         found = self.test()
         if found is None:
@@ -200,6 +201,11 @@ class Pupil:
 
     def _needs(self) -> str:
         """What must happen before it can learn."""
+        if self.seen:
+            return (
+                "The longer reply won all of its comparisons, or none, so balance = 'length' leaves none; "
+                f"raise judges.{self.name}.train.pairs, or set judges.{self.name}.train.balance = 'none'"
+            )
         if self.labels:
             return f"All labels are of held-out tasks; lower judges.{self.name}.train.holdout, or play more tasks"
         if self.section.kind == "verifier":

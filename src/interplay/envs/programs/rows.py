@@ -52,7 +52,8 @@ def _rows(data: str, split: str) -> list[dict[str, Any]]:
 
 def _read(file: Path) -> list[dict[str, Any]]:
     out = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    # A text in JSON may contain U+2028 and U+0085, at which splitlines() would also break.
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
         if not line.strip():
             continue
         try:
