@@ -180,3 +180,54 @@ def test_public_formats_are_read(tmp_path: Path) -> None:
     for read in (read_comparisons, read_answers):
         with pytest.raises(DataError, match="row 1 has the fields"):
             read(file)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--lr", "nan", "--lr is nan; expected a positive number"),
+        ("--lr", "0", "--lr is 0.0; expected a positive number"),
+        ("--device", "foo", "--device is 'foo'; expected cpu, cuda or auto"),
+        ("--to", "{file}/new", "which cannot be made"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named(
+    pairs: Path, tmp_path: Path, option: str, value: str, said: str
+) -> None:
+    options = {"--to": str(tmp_path / "new"), option: value.format(file=pairs)}
+    with pytest.raises(ConfigError, match=said):
+        call("train", str(pairs), *(word for pair in options.items() for word in pair))
+    assert not (tmp_path / "new").exists()
+
+
+def test_comparisons_of_equal_replies_are_left_out_and_cut_conversations_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"question": f"Say {i}.", "chosen": "yes", "rejected": "no" if i % 4 else "yes"} for i in range(40)]
+    rows[1]["chosen"] = rows[2]["chosen"] = "yes " * 2000
+    data = tmp_path / "pairs.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["--base", "tiny-32x1", "--epochs", "1", "--device", "cpu"]
+    code, said = call("train", str(data), "--to", str(tmp_path / "new"), *options)
+    assert code == 0 and "left out 10 comparisons of two equal replies" in said
+    about = json.loads((tmp_path / "new" / "report.json").read_text())
+    assert about["trained"] + about["count"] == 30
+    assert caplog.text.count("reads only the last 1,024 tokens") == 1
+
+
+def test_a_port_that_is_taken_is_named_and_a_free_one_is_told(
+    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import socket
+
+    uvicorn = pytest.importorskip("uvicorn")
+    model = tmp_path / "model"
+    call("train", str(pairs), "--to", str(model), "--base", "tiny-32x1", "--epochs", "1", "--device", "cpu")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port} cannot be used .*choose another --port or --host"):
+            call("serve", str(model), "--port", str(port), "--device", "cpu")
+    ports = list[int]()
+    monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: ports.append(sockets[0].getsockname()[1]))
+    code, said = call("serve", str(model), "--port", "0", "--device", "cpu")
+    assert code == 0 and f"on http://127.0.0.1:{ports[0]}, without a token" in said

@@ -115,7 +115,7 @@ def test_regret_is_the_distance_to_the_best_of_each_task(tmp_path: Path) -> None
     (first, most), (second, more) = [(task, value or 0.0) for task, value in best.items()][:2]
     lineups = [{"tasks": {first: most - 0.5}}, {"tasks": {second: more - 0.25}}]
     tests = {name: {"mean": {}, "lineups": lineups} for name in study.section.tests}
-    (run / "test.json").write_text(json.dumps({"arm": "single", "seed": 0, "tests": tests}))
+    (run / "test.json").write_text(json.dumps({"arm": "single", "seed": 0, "counts": {}, "tests": tests}))
     assert Results.read(tmp_path).values("single", "seen", "regret") == {0: pytest.approx(0.375)}
 
 
@@ -310,6 +310,12 @@ def test_a_study_of_one_learner_does_not_ignore_a_workflow_that_evolves(tmp_path
         Study.read(path)
     path.write_text("whole = true\n" + path.read_text())
     assert Study.read(path).recipe("evolving", 0).evolve is not None
+
+
+def test_a_recipe_is_no_study() -> None:
+    path = Path(__file__).parents[2] / "recipes" / "rlhf" / "story.toml"
+    with pytest.raises(ConfigError, match=r"story\.toml' is a recipe, which interplay train takes; expected"):
+        Study.read(path)
 
 
 def test_a_mistake_in_any_arm_is_refused_before_the_first_run(tmp_path: Path) -> None:

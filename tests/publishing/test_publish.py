@@ -11,9 +11,10 @@ import pytest
 
 from interplay.errors import DataError
 from interplay.publishing.facts import Facts
+from interplay.publishing.files import rows_of
 from interplay.publishing.publish import publish, studies_in
 from interplay.publishing.repeat import commands
-from interplay.publishing.results import Results, rows_of
+from interplay.publishing.results import Results
 from interplay.publishing.study import Study
 
 ROOT = Path(__file__).parents[2]
@@ -156,6 +157,26 @@ def test_pages_speak_only_of_what_the_studies_have(runs: Path, tmp_path: Path) -
     assert "| untrained | 0.375 | -0.250 |" in report
     slides = (tmp_path / "without" / "slides.html").read_text()
     assert "what a learned judge costs" in slides and "The audit warned in 3 of 3 runs" in slides
+
+
+def test_pages_are_right_about_one_contrast_uneven_runs_and_a_setting_of_ones_own(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "story", tmp_path / "runs" / "story")
+    study = tmp_path / "runs" / "story"
+    publish(tmp_path / "runs", tmp_path / "before")
+    said = (tmp_path / "before" / "report.md").read_text()
+    assert "Before the runs, 1 difference between two arms was written down. After Holm's correction, it is" in said
+    assert "All arms of a study have the same budget" in said
+    assert "<h2>Settings</h2>" in (tmp_path / "before" / "slides.html").read_text()
+    about = json.loads((study / "study.json").read_text())
+    about["name"] = "kitchen"
+    (study / "study.json").write_text(json.dumps(about))
+    short = study / "single" / "seed-0" / "test.json"
+    short.write_text(short.read_text().replace('"learner_tokens": 1000', '"learner_tokens": 700'))
+    publish(tmp_path / "runs", tmp_path / "after")
+    said = (tmp_path / "after" / "report.md").read_text()
+    assert "The learners of a study did not all sample the same number of tokens: 700 to 1,002 in kitchen." in said
+    assert "the same budget" not in said + (tmp_path / "after" / "slides.html").read_text()
+    assert "<h2>Settings</h2>" not in (tmp_path / "after" / "slides.html").read_text()
 
 
 def test_a_report_has_the_commands_that_repeat_it(tmp_path: Path) -> None:

@@ -79,19 +79,20 @@ def train(
     interplay judge train pairs.jsonl --base smollm2 --to judges/taste
     """
     how = _balance(kind, balance)
+    if not 0 < lr < math.inf:
+        raise ConfigError(f"--lr is {lr}; expected a positive number.")
     _refuse_full(to)
     from interplay.cli.quiet import quiet_libraries
     from interplay.config import AdapterSection, TrainSection
     from interplay.training.preference import Fitting, new_reward_model
-    from interplay.training.rater import calibrate, evened, split
+    from interplay.training.rater import calibrate
 
     quiet_libraries()
-    rows = split(data, kind, holdout, seed)
-    if how == "length":
-        rows = replace(rows, train=evened(rows.train, seed))
+    rows = _rows(data, kind, holdout, seed, how)
     chosen: Literal["reward_model", "verifier"] = "verifier" if kind == "verifier" else "reward_model"
     adapter = AdapterSection(rank=rank) if rank else None
     model = new_reward_model(chosen, base, TrainSection(), _where(device), seed, adapter)
+    _make(to)
     line, found = _fitted(model, rows, Fitting(epochs, batch, lr, seed), how)
     fitted = calibrate(model, rows.test, seed)
     model.save(to)
@@ -104,6 +105,17 @@ def train(
         )
     (to / "report.json").write_text(json.dumps(about, indent=1) + "\n")
     console.print(f"{line}\n{to}", highlight=False, soft_wrap=True)
+
+
+def _rows(data: Path, kind: str, holdout: float, seed: int, balance: str) -> Split:
+    """The rows of a file, those to train on and those to test on. Says how many say nothing about a judge."""
+    from interplay.training.rater import evened, split
+
+    rows = split(data, kind, holdout, seed)
+    if rows.same:
+        said = f"left out {counted(rows.same, 'comparison')} of two equal replies"
+        console.print(said, highlight=False, soft_wrap=True)
+    return replace(rows, train=evened(rows.train, seed)) if balance == "length" else rows
 
 
 def _balance(kind: str, balance: str | None) -> str:
@@ -179,6 +191,7 @@ def export(
     name = judge or trained[0]
     if name not in trained:
         raise ConfigError(f"--judge is '{name}', which this run does not train; {did_you_mean(name, trained)}")
+    _make(to)
     model = trained_judges(str(run), plan, checkpoint).pupils[name].model
     model.save(to)
     console.print(f"judge '{name}', version {model.version}, is in {to}", highlight=False, soft_wrap=True)
@@ -187,6 +200,16 @@ def export(
 def _refuse_full(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"--to is '{folder}', which is not empty; expected a new folder.")
+
+
+def _make(folder: Path) -> None:
+    """Make the folder before the work begins: a mistake in its name must not cost the work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--to is '{folder}', which cannot be made ({error.strerror}); choose another folder."
+        ) from None
 
 
 @app.command()
@@ -265,10 +288,12 @@ def serve(
     check_address(host, token)
     server = RewardServer(_load(folder, device), token, batch)
     guarded = "with a token" if token else "without a token"
-    console.print(
-        f"{server.model.kind} {server.version} on http://{host}:{port}, {guarded}", highlight=False, soft_wrap=True
-    )
-    run(server, host, port)
+
+    def ready(port: int) -> None:
+        said = f"{server.model.kind} {server.version} on http://{host}:{port}, {guarded}"
+        console.print(said, highlight=False, soft_wrap=True)
+
+    run(server, host, port, ready)
 
 
 def _where(device: str) -> Any:
@@ -276,6 +301,10 @@ def _where(device: str) -> Any:
 
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise ConfigError(f"--device is '{device}'; expected cpu, cuda or auto.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device is 'cuda', but torch finds no GPU here; expected cpu or auto.")
     return device, torch.bfloat16 if device == "cuda" else torch.float32
 
 

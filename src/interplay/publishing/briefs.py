@@ -100,7 +100,8 @@ class Briefs:
 
     def slides(self) -> list[list[PageBlock]]:
         pages = self.pages
-        first = pages.studies[0]
+        first, settings = pages.studies[0], pages.overview.settings()
+        about: list[list[PageBlock]] = [[Heading("Settings"), settings]] if settings.rows else []
         gains = "What training gains" + (", and what a learned judge costs" if pages.overview.has_oracle else "")
         learned = tuple(sentence for sentence in (pages.answer(), pages.overview.warnings()) if sentence)
         return [
@@ -113,12 +114,12 @@ class Briefs:
                 ),
                 pages.arms(),
             ],
-            [Heading("Settings"), pages.overview.settings()],
+            *about,
             [Heading("Method"), Bullets((
                 f"The reward of every arm{pages.except_oracle} comes from a preference model that was trained on noisy "
                 "comparisons.",
                 "Gold is the exact score of the setting. It is recorded in training and used in the tests.",
-                "All arms of a study have the same budget: the number of tokens that the learner samples.",
+                pages.budget(),
                 f"Tests: {pages.tested()}.",
                 "The contrasts were fixed before the runs. They compare two arms seed by seed, with Holm's correction "
                 "over all studies.",

@@ -21,6 +21,7 @@ from interplay import envs
 from interplay.config import Recipe
 from interplay.errors import ConfigError, did_you_mean
 from interplay.publishing import measures
+from interplay.publishing.files import object_in
 from interplay.publishing.study import Study
 from interplay.rewards.gold import component_sum
 from interplay.rollout.resolve import resolve
@@ -33,15 +34,13 @@ OPTIMA = "optima.json"  # of a study: see `optima`
 
 def begin(study: Study, folder: Path) -> None:
     """Write down the study before its first run, and refuse a folder that holds runs of a different study."""
-    from interplay.publishing.results import object_in
-
     folder.mkdir(parents=True, exist_ok=True)
     noted = folder / "study.json"
     about = {"digest": study.digest, "given": list(study.given), **study.section.model_dump()}
     if noted.is_file() and object_in(noted, "digest")["digest"] not in study.digests:
         raise ConfigError(
-            f"'{folder}' holds runs of another study of this name: its arms, tests, contrasts or recipe are different; "
-            "expected the same study file, or another folder in --out."
+            f"'{folder}' holds runs of another study of this name: something in the study's file or in its recipe has "
+            "changed; expected the same files, or another folder in --out."
         )
     noted.write_text(json.dumps(about, indent=1) + "\n")
     if study.section.best == "task":

@@ -37,6 +37,7 @@ CONTRASTS_SHOW = (
 )
 TESTS_SHOW = "A point is one seed, a diamond is a mean, and a line is a 95% interval."
 CURVES_SHOW = "A line is the mean over seeds, and its band reaches from the lowest to the highest seed."
+_EVEN = 1.1  # budgets count as equal if the largest is at most so many times the smallest
 _ASKED = {
     ("multi-fixed", "single"): "does a partner help",
     ("multi-fixed", "single-replayed"): "does it matter that the partner reacts",
@@ -130,22 +131,32 @@ class Pages:
         sure: list[Contrast] = [c for c in self.contrasts if c.corrected < 0.05]
         if not self.contrasts or max(c.seeds for c in self.contrasts) < 2:
             return "Each arm has one run so far, so nothing can be said about differences between arms."
-        if not sure:
-            total = self.facts.say(len(self.contrasts), "d", "the contrasts of the studies")
-            return (
-                f"Before the runs, {total} differences between two arms (contrasts) were written down. None of them is "
-                "significant after correction."
-            )
         total = self.facts.say(len(self.contrasts), "d", "the contrasts of the studies")
+        several = len(self.contrasts) > 1
+        planned = "differences between two arms (contrasts) were" if several else "difference between two arms was"
+        planned = f"Before the runs, {total} {planned} written down."
+        if not sure:
+            none = "None of them is" if several else "It is not"
+            return f"{planned} {none} significant after correction."
         count = self.facts.say(len(sure), "d", "the contrasts of the studies")
         by_study: dict[str, list[str]] = {}
         for c in sure:
             by_study.setdefault(c.study, []).append(f"{c.first} {c.verdict} {c.second}")
         listed = "; ".join(f"in {study}, {', '.join(found)}" for study, found in by_study.items())
-        return (
-            f"Before the runs, {total} differences between two arms (contrasts) were written down. After Holm's "
-            f"correction, {count} of them are significant: {listed}."
-        )
+        found = f"{count} of them {'are' if len(sure) > 1 else 'is'}" if several else "it is"
+        return f"{planned} After Holm's correction, {found} significant: {listed}."
+
+    def budget(self) -> str:
+        """How long the runs were. A run ends at its budget of tokens, or at its last step if that comes first."""
+        uneven = []
+        for s in self.studies:
+            spent = [run.data["counts"]["learner_tokens"] for run in s.runs]
+            if max(spent) > _EVEN * min(spent):
+                low, high = (self.facts.say(n, ",", *(r.path for r in s.runs)) for n in (min(spent), max(spent)))
+                uneven.append(f"{low} to {high} in {s.name}")
+        if not uneven:
+            return "All arms of a study have the same budget: the number of tokens that the learner samples."
+        return f"The learners of a study did not all sample the same number of tokens: {', '.join(uneven)}."
 
     def arms(self) -> Bullets:
         seen = dict.fromkeys(arm for s in self.studies for arm in s.arms)
@@ -201,12 +212,12 @@ class Pages:
                 "Bradley-Terry loss on a limited number of comparisons. A simulated rater makes the comparisons: it "
                 "prefers the reply with the higher gold score, and sometimes errs at random. The learner's reward "
                 f"never contains gold itself{self.except_oracle_arm}. In training, gold is only recorded beside the "
-                "judge's reward. In the tests, gold is the score, and every run is tested once. All arms of a study "
-                "have the same budget: the number of tokens that the learner samples. The contrasts were written down "
-                "before the runs. They compare two arms seed by seed, and Holm's method corrects them for the number "
-                "of contrasts in all studies. A contrast is significant if its corrected p-value is under 0.05. "
-                "Intervals are 95% intervals over seeds, by Student's distribution. With few seeds they are wide, and "
-                "can reach beyond the possible values of a measure."
+                "judge's reward. In the tests, gold is the score, and every run is tested once. "
+                f"{self.budget()} The contrasts were written down before the runs. They compare two arms seed by "
+                "seed, and Holm's method corrects them for the number of contrasts in all studies. A contrast is "
+                "significant if its corrected p-value is under 0.05. Intervals are 95% intervals over seeds, by "
+                "Student's distribution. With few seeds they are wide, and can reach beyond the possible values of a "
+                "measure."
             ),
         ]
         out.append(Paragraph(f"The tests are: {self.tested()}."))

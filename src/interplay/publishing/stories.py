@@ -13,7 +13,7 @@ from typing import Any
 from interplay.evaluation.intervals import mean
 from interplay.publishing.document import Heading, PageBlock, Paragraph
 from interplay.publishing.facts import Facts
-from interplay.publishing.results import rows_of
+from interplay.publishing.files import rows_of
 
 _WINDOW = 3  # steps at the start and at the end that are compared
 

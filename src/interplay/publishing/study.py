@@ -126,6 +126,11 @@ class Study:
             data = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"study '{path}' cannot be read ({error}); expected a TOML file.") from None
+        if "arms" not in data and ("env" in data or "seats" in data):
+            raise ConfigError(
+                f"'{path}' is a recipe, which interplay train takes; expected the file of a study, which names a "
+                "recipe and arms (see recipes/rlhf/experiment)."
+            )
         section = validate(StudySection, data)
         section = section.model_copy(
             update={"common": [*section.common, *changes], "seeds": section.seeds[: seeds or len(section.seeds)]}

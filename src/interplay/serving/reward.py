@@ -14,7 +14,8 @@ import asyncio
 import hmac
 import ipaddress
 import json
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
@@ -147,11 +148,22 @@ def check_address(host: str, token: str) -> None:
         )
 
 
-def serve(server: RewardServer, host: str, port: int) -> None:
-    """Serve until the process is stopped."""
+def serve(server: RewardServer, host: str, port: int, ready: Callable[[int], None]) -> None:
+    """Serve until the process is stopped. `ready` is told the port once it is open. Port 0 takes a free one."""
     try:
         import uvicorn
     except ImportError:
         raise ConfigError("a reward server needs uvicorn; pip install 'interplay[serving]'.") from None
     check_address(host, server.token)
-    uvicorn.run(server.app(), host=host, port=port, log_level="warning")
+    try:
+        listening = socket.create_server((host, port), family=_family(host))
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError(f"{host}:{port} cannot be used ({why}); choose another --port or --host.") from None
+    with listening:
+        ready(listening.getsockname()[1])
+        uvicorn.Server(uvicorn.Config(server.app(), log_level="warning")).run(sockets=[listening])
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

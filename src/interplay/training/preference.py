@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import logging
 import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 
 from interplay.config import AdapterSection, TrainSection
 from interplay.engines.codec import TokenCodec
-from interplay.errors import ModelError
+from interplay.errors import ModelError, counted
 from interplay.models.adapter import Adapter
 from interplay.models.attention import NAME as ATTENTION
 from interplay.models.latch import Latch
@@ -39,6 +40,8 @@ from interplay.types import Message, Sample, seed_of
 
 ModelKind = Literal["reward_model", "verifier"]
 Conversation = tuple[tuple[Message, ...], str]  # what was asked, and the reply
+log = logging.getLogger("interplay")
+
 _REMEMBERED = 100_000  # conversations whose tokens are kept
 NOTES = "interplay.json"  # a file beside the model, with values for which Hugging Face's format has no place
 
@@ -72,6 +75,7 @@ class RewardModel:
         self, kind: ModelKind, loaded: Loaded, config: TrainSection, adapter: Adapter | None = None, longest: int = 1024
     ) -> None:
         self.kind, self.loaded, self.config, self.longest = kind, loaded, config, longest
+        self._told = False  # that conversations are too long
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
         self.device = next(self.model.parameters()).device
         self.head = nn.Linear(self.model.config.get_text_config().hidden_size, 1, bias=False).to(self.device)
@@ -109,11 +113,22 @@ class RewardModel:
                 for question, reply in new
             ]
             texts = self.tokenizer.apply_chat_template(chats, tokenize=False)
-            known = {c: ids[-self.longest :] for c, ids in zip(new, self._codec.encode_all(texts), strict=True)}
+            encoded = self._codec.encode_all(texts)
+            self._tell_of_long(encoded)
+            known = {c: ids[-self.longest :] for c, ids in zip(new, encoded, strict=True)}
             if len(self._ids) + len(known) > _REMEMBERED:
                 self._ids.clear()
             self._ids.update(known)
         return [known[c] if ids is None else ids for c, ids in zip(conversations, rows, strict=True)]
+
+    def _tell_of_long(self, rows: Sequence[Sequence[int]]) -> None:
+        cut = sum(len(ids) > self.longest for ids in rows)
+        if cut and not self._told:
+            self._told = True
+            log.warning(
+                "the reward model reads only the last %s tokens of %s of %s, which are longer; their questions may be "
+                "left out. This warning is not repeated.", f"{self.longest:,}", cut, counted(len(rows), "conversation"),
+            )  # fmt: skip
 
     def _scores(self, conversations: Sequence[Conversation]) -> Tensor:
         """The head's output for each, with its graph."""

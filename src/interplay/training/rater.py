@@ -33,17 +33,25 @@ from interplay.training.preference import Better, Fitting, RewardModel
 
 @dataclass(frozen=True)
 class Split:
-    """The rows for training and for testing. All rows of a question are on the same side."""
+    """The rows for training and for testing. All rows of a question are on the same side. `same` comparisons of two
+    equal replies are in neither, because they say nothing about a judge."""
 
     train: list[Any]
     test: list[Any]
+    same: int = 0
 
 
 def split(path: Path, kind: str, holdout: float, seed: int) -> Split:
-    rows: Sequence[Any] = read_answers(path) if kind == "verifier" else read_comparisons(path)
-    if kind != "verifier":
-        rows = in_random_order([p for p in rows if p.label != 0.5], seed)
-    out = Split([], [])
+    rows: Sequence[Any]
+    same = 0
+    if kind == "verifier":
+        rows = read_answers(path)
+    else:
+        pairs = read_comparisons(path)
+        different = [p for p in pairs if p.first != p.second]
+        same = len(pairs) - len(different)
+        rows = in_random_order([p for p in different if p.label != 0.5], seed)
+    out = Split([], [], same)
     for row in rows:
         (out.test if held_out(row.group, holdout, seed) else out.train).append(row)
     if not out.train or not out.test:

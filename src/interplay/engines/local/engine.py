@@ -261,7 +261,6 @@ class LocalEngine:
         self._fail_all(EngineError(f"the local engine failed: {type(error).__name__}: {error}"))
 
     def _fail_all(self, error: EngineError) -> None:
-        scheduler = self.scheduler
         with self.latch.writing():  # the learner's thread may be setting a version
             computing, self._computing = self._computing, None
             if computing is not None:
@@ -269,12 +268,7 @@ class LocalEngine:
                     computing[0]()  # the GPU uses the engine's memory until then
             answers = self._answered()
             self.take()
-            scheduler.collect()
-            waiting = scheduler.requests()
-            for sequence in scheduler.running:
-                scheduler.finish(sequence)
-            scheduler.running, scheduler.waiting = [], []
-            scheduler.flush()
+            waiting = self.scheduler.end_all()
         for answer in answers:
             answer()
         for _, future in waiting:

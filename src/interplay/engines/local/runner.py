@@ -39,8 +39,7 @@ NO_DRAFTS: DraftsOf = MappingProxyType({})
 
 
 class DrawnAhead(NamedTuple):
-    """What sequences sampled with drafts that the runner looked up: how many tokens were drafted, and how many of them
-    were right."""
+    """What was sampled with drafts that the runner looked up: how many tokens were drafted, and how many were right."""
 
     drawn: list[Drawn]
     drafted: int

@@ -350,6 +350,16 @@ class Scheduler:
             if not self._computing[h]:
                 del self._computing[h]
 
+    def end_all(self) -> list[tuple[Request, asyncio.Future[Completion]]]:
+        """Forget all requests and everything computed so far. Returns the requests that waited for an answer."""
+        self.collect()
+        waiting = self.requests()
+        for sequence in self.running:
+            self.finish(sequence)
+        self.running, self.waiting = [], []
+        self.flush()
+        return waiting
+
     def flush(self) -> None:
         """Make sure that nothing computed so far is reused. Prompts in use are released when their users finish."""
         for prompt in self._prompts.values():
