@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -78,6 +79,22 @@ def test_balancing_within_questions_keeps_as_many_right_as_wrong_and_drops_the_o
     assert kept == balanced(rows, lambda r: bool(r[1]), lambda r: r[0], "question")
     over_all = balanced(rows, lambda r: bool(r[1]), lambda r: r[0], "class")
     assert sum(r for _, r in over_all) == 3 == len(over_all) / 2
+
+
+@pytest.mark.parametrize("how", ["question", "class"])
+@pytest.mark.parametrize("most", [1, 2, 7, 20])
+def test_a_limit_keeps_the_balance(how: Any, most: int) -> None:
+    """Rows of many questions, which come one after the other."""
+    rng = random.Random(most)
+    rows = [(rng.randrange(6), rng.random() < 0.4, n) for n in range(200)]
+    kept = balanced(rows, lambda r: r[1], lambda r: r[0], how, 0, most)
+    assert len(kept) == most // 2 * 2 and kept == sorted(kept, key=lambda r: r[2])
+    for question in range(6) if how == "question" else ("",):
+        right = [r[1] for r in kept if question in ("", r[0])]
+        assert sum(right) * 2 == len(right)
+    assert len(balanced(rows, lambda r: r[1], lambda r: r[0], how, 0, 1000)) == len(
+        balanced(rows, lambda r: r[1], lambda r: r[0], how)
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.sampled_from([0.0, 0.5, 1.0])), max_size=60))

@@ -124,27 +124,34 @@ def in_random_order(pairs: Sequence[Pair], seed: int) -> list[Pair]:
 
 
 def balanced(
-    rows: Sequence[T], right: Callable[[T], bool], question: Callable[[T], Hashable], how: Balance, seed: int = 0
+    rows: Sequence[T],
+    right: Callable[[T], bool],
+    question: Callable[[T], Hashable],
+    how: Balance,
+    seed: int = 0,
+    most: int | None = None,
 ) -> list[T]:
     """As many right as wrong rows: over all rows (`class`), or within each question (`question`), where a question with
     rows of only one kind is dropped. Otherwise a verifier learns how difficult a question is, and not whether an answer
-    is right (MAPoRL). `seed` decides which rows stay; they keep their order.
+    is right (MAPoRL). `seed` decides which rows stay; they keep their order. If there are more than `most`, the first
+    ones stay, and as many right as wrong ones of each question.
 
     >>> rows = [("easy", True), ("easy", True), ("hard", False), ("mixed", True), ("mixed", False)]
     >>> balanced(rows, lambda r: r[1], lambda r: r[0], "question")
     [('mixed', True), ('mixed', False)]
     """
     if how == "none":
-        return list(rows)
+        return list(rows[:most])
     groups: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for i, row in enumerate(rows):
         groups["" if how == "class" else question(row)][right(row)].append(i)
-    kept: list[int] = []
+    pairs: list[tuple[int, int]] = []
     for name, (bad, good) in groups.items():
         rng = random.Random(seed_of("balance", seed, name))
         each = min(len(bad), len(good))
-        kept += rng.sample(bad, each) + rng.sample(good, each)
-    return [rows[i] for i in sorted(kept)]
+        pairs += zip(rng.sample(bad, each), rng.sample(good, each), strict=True)
+    pairs = sorted(pairs, key=max)[: None if most is None else most // 2]
+    return [rows[i] for i in sorted(i for pair in pairs for i in pair)]
 
 
 def even_lengths(rows: Sequence[T], pair: Callable[[T], tuple[str, str, float]], seed: int = 0) -> list[T]:

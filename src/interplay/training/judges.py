@@ -148,8 +148,7 @@ class Pupil:
             rows.append(Labelled(s.question, s.reply, None, label, task.id, content_of(task)))
         how = self.settings.balance
         assert how != "length"  # the recipe is refused
-        kept = balanced(rows, lambda r: r.label > 0.5, lambda r: r.content, how, self.seed)
-        return kept[: self.settings.pairs]
+        return balanced(rows, lambda r: r.label > 0.5, lambda r: r.content, how, self.seed, self.settings.pairs)
 
     def _balanced(self) -> list[Labelled]:
         """The comparisons to learn from; a verifier's answers were balanced when they were collected."""
