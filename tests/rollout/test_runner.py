@@ -310,8 +310,20 @@ class Waiting(Relay):
         return super().step(actions)
 
 
-def test_other_episodes_go_on_while_an_environment_waits(table: Any, known_as: Any) -> None:
-    episodes = table(lambda c: "yes", env=known_as("waiting", Waiting), plan=Independent(2)).play()
+class WaitingAtTheEnd(Relay):
+    """The same for what an episode is worth at its end: the query of `sql` runs then."""
+
+    slow = True
+    together = threading.Barrier(2, timeout=60)
+
+    def outcome(self) -> Any:
+        self.together.wait()
+        return super().outcome()
+
+
+@pytest.mark.parametrize("kind", [Waiting, WaitingAtTheEnd])
+def test_other_episodes_go_on_while_an_environment_waits(table: Any, known_as: Any, kind: type[Relay]) -> None:
+    episodes = table(lambda c: "yes", env=known_as("waiting", kind), plan=Independent(2)).play()
     assert [e.error for e in episodes] == [None, None]
 
 

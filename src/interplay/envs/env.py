@@ -40,7 +40,7 @@ class Env(ABC):
     Options: ClassVar[type[Section]] = Options
     reward_names: ClassVar[tuple[str, ...]] = ()  # every name that step() and outcome() can give
     version: ClassVar[str] = "1"
-    slow: ClassVar[bool] = False  # step() waits for programs or files, so rollouts run it in a thread
+    slow: ClassVar[bool] = False  # step() or outcome() waits for programs or files; rollouts run them in a thread
     roles: tuple[Role, ...]
 
     def __init__(self, task: Task) -> None:

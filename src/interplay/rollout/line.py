@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -113,7 +114,9 @@ async def seen_in(env: Env) -> dict[Role, Observation]:
 
 
 async def outcome(env: Env) -> Rewards:
-    found = env.outcome()
+    """Call `env.outcome`, in a thread if the environment says that it is slow."""
+    threaded = env.slow and not inspect.iscoroutinefunction(env.outcome)
+    found = await census().outside(asyncio.to_thread(env.outcome)) if threaded else env.outcome()
     return found if isinstance(found, Rewards) else await census().outside(found)
 
 
