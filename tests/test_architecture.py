@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "interplay"
 
 # What each room may import (DESIGN.md, "Layout"). Rooms that do not exist yet are already bound by it.
-BASE = {"types", "config", "errors", "registry", "secret", "decode"}
+BASE = {"types", "config", "errors", "registry", "secret", "decode", "fetch"}
 BELOW_SEATS = BASE | {"execution", "rewards", "envs", "algorithms"}
 BELOW_TRAINING = BELOW_SEATS | {"models", "engines", "seats", "agents", "rollout"}
 BELOW_CLI = BELOW_TRAINING | {"training", "evaluation", "distributed"}
@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "registry": {"errors"},
     "secret": {"errors"},
     "decode": {"errors"},
+    "fetch": set(),
     "config": {"types", "errors"},
     "execution": BASE,
     "rewards": BASE | {"execution"},

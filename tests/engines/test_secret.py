@@ -11,6 +11,7 @@ import string
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -20,12 +21,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from interplay import secret
-from interplay.config import RemoteSection
+from interplay.config import RemoteSection, load
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.openai import RemoteEngine
 from interplay.errors import ConfigError, RemoteError
 from interplay.secret import Secret
 from interplay.types import Message
+
+SUMS = Path(__file__).parents[2] / "recipes" / "sums" / "grpo.toml"
 
 # Twelve characters and more: no other text holds them by chance.
 SENDABLE = st.text(string.ascii_letters + string.digits + string.punctuation, min_size=12, max_size=80)
@@ -170,6 +173,15 @@ def test_a_password_in_the_recipe_is_refused_without_showing_it(section: dict[st
     """A recipe is copied into run folders, so it must contain neither a password in the address nor the key itself."""
     with pytest.raises(ConfigError, match=r"environment variable") as caught:
         RemoteSection(**section)
+    assert "pass-word-123" not in str(caught.value) + repr(caught.value)
+
+
+@pytest.mark.parametrize("key", ["engine.url", "env.web", "env.program.embeddings", "judges.taste.who"])
+def test_no_url_of_a_recipe_may_hold_a_password(key: str) -> None:
+    """A run folder keeps the recipe. The name of the key is shown, and its value is not."""
+    changes = ['judges.taste.kind="reward_model"', 'judges.taste.who="http://127.0.0.1:1"', 'engine.kind="vllm"']
+    with pytest.raises(ConfigError, match=f"{key} is a URL with a user name or a password") as caught:
+        load(SUMS, [*changes, f'{key}="https://me:pass-word-123@host/v1"'])
     assert "pass-word-123" not in str(caught.value) + repr(caught.value)
 
 

@@ -37,6 +37,7 @@ from interplay.types import FromLeague, Policy, Remote, Scripted, Snapshot
 from interplay.types.occupant import BOT, parse_one
 
 _PACKAGED = Path(__file__).parents[1] / "recipes"  # a link to the repository's folder, and files in the wheel
+_WITH_PASSWORD = re.compile(r"\w+://[^/\s\"]*@")
 _POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # it is also the name of a folder in every checkpoint
 
 
@@ -271,12 +272,28 @@ def parse(data: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
     for text in overrides:
         _override(tree, text)
     recipe = validate(Recipe, tree)
+    _refuse_passwords(tree)
     replaced = {text.partition("=")[0].strip() for text in overrides}
     for table, section in (("env", recipe.env), ("algorithm", recipe.algorithm)):
         named = before[table]
         if named is not None and named != section.name and table not in replaced:
             section.renamed(named)
     return recipe
+
+
+def _refuse_passwords(value: Any, path: str = "") -> None:
+    """Refuse URLs with a user name or a password, because a run folder keeps its recipe. Their text is not shown."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _refuse_passwords(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for inner in value:
+            _refuse_passwords(inner, path)
+    elif isinstance(value, str) and _WITH_PASSWORD.match(value):
+        raise ConfigError(
+            f"{path} is a URL with a user name or a password in it, which the run folder would keep; expected the URL "
+            "without them."
+        )
 
 
 def _name_in(tree: Mapping[str, Any], table: str) -> str | None:

@@ -11,7 +11,6 @@ import asyncio
 import http.client
 import json
 import math
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -19,22 +18,12 @@ from typing import Any
 
 from interplay.config import JudgeSection
 from interplay.errors import JudgeError
+from interplay.fetch import answer_to
 from interplay.secret import read_key
 from interplay.types import Message
 
 _MOST_BYTES = 8 * 2**20  # the largest size of one answer
-_PART = 2**16  # bytes that are read at a time
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would become a GET without the replies."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 class RemoteScorer:
@@ -69,26 +58,21 @@ class RemoteScorer:
         token = read_key(self._variable, "the reward server")
         if token:
             request.add_unredirected_header("Authorization", f"Bearer {token.reveal()}")
-        until = time.monotonic() + self.timeout
-        found = bytearray()
         try:
-            with _OPENER.open(request, timeout=self.timeout) as answer:
-                # The time limit of the socket starts again with every byte, so a slow answer could take for ever.
-                while part := answer.read1(_PART):
-                    found += part
-                    if len(found) > _MOST_BYTES:
-                        raise JudgeError(f"the reward server {self.url} answered with more than {_MOST_BYTES:,} bytes.")
-                    if time.monotonic() > until:
-                        raise _Again(f"no whole answer within {self.timeout:g} s")
+            found = answer_to(request, self.timeout, _MOST_BYTES)
         except urllib.error.HTTPError as error:
             if error.code in _AGAIN:
                 raise _Again(f"status {error.code}") from None
             raise JudgeError(
                 f"the reward server {self.url} refused the request: {self._refused(error.code)}."
             ) from None
-        except (OSError, TimeoutError, http.client.HTTPException) as error:
+        except TimeoutError:
+            raise _Again(f"no whole answer within {self.timeout:g} s") from None
+        except (OSError, http.client.HTTPException) as error:
             raise _Again(type(error).__name__) from None
-        return bytes(found)
+        if len(found) > _MOST_BYTES:
+            raise JudgeError(f"the reward server {self.url} answered with more than {_MOST_BYTES:,} bytes.")
+        return found
 
     def _refused(self, code: int) -> str:
         """Why a request was refused, and what to do."""

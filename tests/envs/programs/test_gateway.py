@@ -456,11 +456,16 @@ def test_a_retry_joins_the_call_in_flight_and_equal_calls_stay_apart(serve: Any)
     assert len(served.asked) == 3
 
 
-def test_embeddings_are_passed_on_to_the_users_server(serve: Any) -> None:
+def test_embeddings_are_passed_on_to_the_users_server(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that repeats the key that it was sent does not show it to the program, and one that answers with too
+    much is refused."""
+    monkeypatch.setenv("INTERPLAY_EMBEDDINGS_KEY", "sk-1234567890abcdef")
+
     class Vectors(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
-            data = json.dumps({"data": [{"embedding": [1.0, 2.0], "index": 0}]}).encode()
+            row = {"embedding": [1.0, 2.0], "index": 0}
+            data = json.dumps({"data": [row], "model": self.headers["authorization"]}).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(data)))
             self.end_headers()
@@ -474,6 +479,9 @@ def test_embeddings_are_passed_on_to_the_users_server(serve: Any) -> None:
         served = serve(program={"embeddings": f"http://127.0.0.1:{server.server_port}/v1"})
         found = served.client.embeddings.create(model="any", input="x", encoding_format="float")
         assert found.data[0].embedding == [1.0, 2.0]
+        assert found.model == "Bearer [key]"
+        monkeypatch.setattr("interplay.envs.programs.server._MOST_EMBEDDED", 20)
+        assert served.raw("embeddings")[0] == 502
         server.shutdown()
     assert serve().raw("embeddings")[0] == 404
 

@@ -23,11 +23,13 @@ from interplay.envs.programs.talk import Names, WireError
 from interplay.envs.programs.wire import ChatOrder, chat_order, responses_order
 from interplay.envs.programs.written import chat_answer, chat_chunks, response, response_events
 from interplay.errors import ConfigError, InterplayError, RequestError
+from interplay.fetch import answer_to
 from interplay.secret import read_key
 from interplay.types import HistoryMatch, Message
 
 KEPT = 1000  # responses of one key that `previous_response_id` can name
 EMBEDDINGS_KEY = "INTERPLAY_EMBEDDINGS_KEY"
+_EMBEDDING_SECONDS, _MOST_EMBEDDED = 60.0, 64 * 2**20  # of an answer with embeddings: its time, and its bytes
 
 
 class GoneError(InterplayError):
@@ -164,10 +166,13 @@ def _passed_on(url: str, body: bytes) -> HttpReply:
     if key:
         request.add_unredirected_header("authorization", f"Bearer {key.reveal()}")
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return HttpReply(answer.status, answer.read())
+        found = answer_to(request, _EMBEDDING_SECONDS, _MOST_EMBEDDED)
+        if len(found) > _MOST_EMBEDDED:
+            words = f"the server of embeddings answered with more than {_MOST_EMBEDDED:,} bytes."
+            return HttpReply.error(502, words)
+        return HttpReply(200, key.hide(found.decode("utf-8", "replace")).encode())
     except urllib.error.HTTPError as error:
-        words = key.hide(error.read().decode("utf-8", "replace") or json.dumps({"error": str(error)}))
+        words = key.hide(error.read(_MOST_EMBEDDED).decode("utf-8", "replace") or json.dumps({"error": str(error)}))
         return HttpReply(error.code, words.encode())
     except (OSError, http.client.HTTPException) as error:
         words = key.hide(f"the server of embeddings cannot be reached: {error}.")

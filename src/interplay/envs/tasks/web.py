@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 import urllib.request
 from collections.abc import Mapping
 from functools import lru_cache
@@ -20,6 +19,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlencode, urlsplit
 
 from interplay.errors import ConfigError, EnvError
+from interplay.fetch import answer_to
 from interplay.secret import Secret, read_key
 
 SECONDS = 10.0
@@ -27,14 +27,6 @@ LARGEST = 1 << 20  # the largest size of an answer in bytes
 LONGEST = 2_000  # the largest number of characters in a passage
 
 Passage = tuple[str, str]  # title, text
-
-
-class _Straight(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_Straight)
 
 
 def checked(url: str, key: str = "") -> str:
@@ -56,8 +48,7 @@ def search(url: str, query: str, count: int, key: str = "", seconds: float = SEC
     headers |= {"Authorization": f"Bearer {secret.reveal()}"} if secret else {}
     request = urllib.request.Request(address, headers=headers)
     try:
-        with _OPENER.open(request, timeout=seconds) as answer:
-            body = _read(answer, time.monotonic() + seconds)
+        body = answer_to(request, seconds, LARGEST)
     except (OSError, ValueError, http.client.HTTPException) as error:
         _fail(url, secret.hide(str(getattr(error, "reason", error)).strip()))
     if len(body) > LARGEST:
@@ -72,16 +63,6 @@ def search(url: str, query: str, count: int, key: str = "", seconds: float = SEC
     if any(secret.is_in(text) for passage in passages for text in passage):  # passages are recorded and shown
         _fail(url, "it answered with the key that it was sent")
     return passages
-
-
-def _read(answer: http.client.HTTPResponse, until: float) -> bytes:
-    """Read the whole answer, or one byte too much. Stop at the time limit if the answer never ends."""
-    body = b""
-    while len(body) <= LARGEST and (part := answer.read1(LARGEST)):
-        body += part
-        if time.monotonic() > until:
-            raise TimeoutError("timed out")
-    return body
 
 
 def _passage(row: Mapping[str, Any]) -> Passage:
