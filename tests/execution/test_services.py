@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import resource
+import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from interplay.execution import database
-from interplay.execution.job import Limits
+from interplay.execution.job import Limits, RunResult
 from interplay.execution.services import LibraryQuestion, LibraryService, packages
 
 
@@ -57,4 +59,58 @@ def test_packages_in_a_folder_of_pythonpath_are_found(tmp_path: Path, monkeypatc
     assert str(tmp_path) in packages() and str(tmp_path / "other") not in packages()
     service = LibraryService("adds_one")
     assert service.ask(LibraryQuestion(41)).output == b"42"
+    service.pool.close()
+
+
+PRIES = """
+import json, os, socket, time
+
+def prepare():
+    pass
+
+def probe():
+    return ["nothing", ""], "done"
+
+def answer(text):
+    what, where = json.loads(text)
+    if what == "variables":
+        return json.dumps(dict(os.environ)).encode()
+    if what == "read":
+        open(where).read()
+    elif what == "write":
+        open(where, "w").write("x")
+    elif what == "connect":
+        socket.create_connection(("127.0.0.1", int(where)), 5)
+    elif what == "wait":
+        time.sleep(600)
+    return b'"done"'
+"""
+
+
+def test_a_library_that_is_taken_over_reaches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query or a formula may use a hole of its library, and then do whatever the process may do."""
+    library, host = tmp_path / "library", tmp_path / "host"
+    library.mkdir()
+    host.mkdir()
+    (library / "pries.py").write_text(PRIES)
+    (host / "file").write_text("ours")
+    for folder in (tmp_path, library, host):
+        folder.chmod(0o777)
+    monkeypatch.setenv("PYTHONPATH", str(library))
+    monkeypatch.setenv("INTERPLAY_PLANTED", "sk-planted")
+    monkeypatch.setattr(sys, "path", [str(library), *sys.path])
+    service = LibraryService("pries")
+
+    def asked(what: str, where: object = "", seconds: float = 50) -> RunResult:
+        return service.ask(LibraryQuestion([what, str(where)], limits=Limits(seconds=seconds)))
+
+    assert asked("nothing").output == b'"done"'
+    assert "planted" not in asked("variables").output.decode().lower()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for what, where in (("read", host / "file"), ("write", host / "new"), ("connect", server.getsockname()[1])):
+            assert asked(what, where).status == "error", what
+    assert not (host / "new").exists()
+    began = time.monotonic()
+    assert asked("wait", seconds=1).status == "timeout" and time.monotonic() - began < 10
+    assert asked("nothing").output == b'"done"', "the slot has come back"
     service.pool.close()
