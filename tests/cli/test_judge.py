@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import random
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
@@ -231,3 +235,52 @@ def test_a_port_that_is_taken_is_named_and_a_free_one_is_told(
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: ports.append(sockets[0].getsockname()[1]))
     code, said = call("serve", str(model), "--port", "0", "--device", "cpu")
     assert code == 0 and f"on http://127.0.0.1:{ports[0]}, without a token" in said
+
+
+OWN = """
+asked = 0
+
+def ones(question, reply):
+    global asked
+    asked += 1
+    return reply.count("1")
+"""
+
+
+@pytest.fixture
+def own_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A module with a judge that counts its calls, and beside it `run`, a run of one step with this judge."""
+    (tmp_path / "own_ones.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    recipe = judged_recipe(tmp_path / "judged.toml", 'kind = "function"\nwho = "own_ones:ones"')
+    train = ["train", str(recipe), "--run", str(tmp_path / "run"), "train.steps=1"]
+    assert CliRunner().invoke(app, train, catch_exceptions=False).exit_code == 0
+    module = importlib.import_module("own_ones")
+    vars(module)["asked"] = 0
+    yield module
+    del sys.modules["own_ones"]
+
+
+def judged_recipe(path: Path, judge: str) -> Path:
+    """Write the recipe of `RUN` with another judge."""
+    start, rest = RUN.split("[judges.taste]")[0], RUN.split("[algorithm]")[1]
+    path.write_text(f"{start}[judges.taste]\n{judge}\n[algorithm]{rest}")
+    return path
+
+
+def evaluated(run: Path, *more: str) -> str:
+    options = ["eval", str(run), "eval.games=4", 'eval.opponents=["team"]', "eval.success=gold", *more]
+    return " ".join(CliRunner().invoke(app, options, catch_exceptions=False).output.split())
+
+
+BEST = ("eval.best_of=3", "eval.best_by=taste")
+
+
+def test_an_evaluation_says_that_its_replies_are_the_best_of_several(own_ones: ModuleType, tmp_path: Path) -> None:
+    """Its tables looked like those of single replies."""
+    told = "best of 3 replies by taste"
+    assert told in evaluated(tmp_path / "run", *BEST) and own_ones.asked == 12
+    assert told in (tmp_path / "run" / "eval" / "eval.md").read_text()
+    written = json.loads((tmp_path / "run" / "eval" / "eval.json").read_text())
+    assert (written["best_of"], written["best_by"]) == (3, "taste")
+    assert "best of" not in evaluated(tmp_path / "run") and own_ones.asked == 12

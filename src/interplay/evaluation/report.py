@@ -87,7 +87,8 @@ def headline(report: Report) -> str:
     seeds = f"seed{'s' if len(report.seeds) > 1 else ''} {', '.join(map(str, report.seeds))}"
     games = f"{report.games} {report.split} tasks" + (f" × {report.samples} games" if report.samples > 1 else "")
     masked = ", only legal replies" if report.legal else ""
-    return f"{report.env}, {seats}; {games}, {seeds}, temperature {report.temperature:g}{masked}"
+    best = f", best of {report.best_of} replies by {report.best_by}" if report.best_of > 1 else ""
+    return f"{report.env}, {seats}; {games}, {seeds}, temperature {report.temperature:g}{masked}{best}"
 
 
 def sheets(report: Report) -> Iterator[Sheet]:

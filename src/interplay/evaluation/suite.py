@@ -45,6 +45,8 @@ class Report:
     without: list[Change]
     muted: list[Change]
     budget: Matched | None
+    best_of: int = 1  # models gave the best of this many replies, as scored by `best_by`
+    best_by: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         entries = [
@@ -58,7 +60,7 @@ class Report:
         ]
         rest = ("name", "env", "seats", "split", "seeds", "games", "samples", "temperature", "legal")
         return {
-            **_plain({name: getattr(self, name) for name in rest}),
+            **_plain({name: getattr(self, name) for name in (*rest, "best_of", "best_by")}),
             "results": entries,
             "swap": [_plain(_change(c)) for c in self.swaps],
             "without": [_plain(_change(c)) for c in self.without],
@@ -106,7 +108,8 @@ async def measure(field: Field, substitutes: Mapping[Role, Occupant]) -> Report:
     seeds = list(field.seeds or [recipe.seed])
     return Report(
         recipe.name, recipe.env.name, dict(plan.seats), field.split, seeds, field.games, field.samples,
-        field.temperature, section.legal, entries, exchanged, removed, silenced, budget,
+        field.temperature, section.legal, entries, exchanged, removed, silenced, budget, section.best_of,
+        section.best_by,
     )  # fmt: skip
 
 
