@@ -659,6 +659,11 @@ def test_a_policy_that_learns_never_says_the_best_of_several() -> None:
         resolve(parse(data))
     with pytest.raises(ConfigError, match=r"eval.best_by is 'tast'.*Did you mean 'taste'"):
         resolve(parse(judged(LEARNS, eval={"opponents": [], "best_of": 4, "best_by": "tast"})))
+    with pytest.raises(ConfigError, match=r"eval.best_of is 4, but eval.best_by is not set; expected a judge of kind"):
+        resolve(parse(judged(LEARNS, eval={"opponents": [], "best_of": 4})))
+    with pytest.raises(ConfigError, match=r"eval.best_by is 'tast'.*Did you mean 'taste'"):
+        resolve(parse(judged(LEARNS, eval={"opponents": [], "best_by": "tast"})))
+    resolve(parse(judged(LEARNS, eval={"opponents": [], "best_of": 1, "best_by": "taste"})))
 
 
 class Elsewhere:

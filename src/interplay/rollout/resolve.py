@@ -268,10 +268,11 @@ def _check_choosing(plan: RunPlan) -> None:
         ("sampling", recipe.sampling.best_of, recipe.sampling.best_by),
         ("eval", recipe.eval.best_of, recipe.eval.best_by),
     ):
-        if count > 1 and by not in scoring:
+        if (count > 1 or by is not None) and by not in scoring:
+            said = "not set" if by is None else f"'{by}'"
             raise ConfigError(
-                f"{key}.best_of is {count}, but {key}.best_by is '{by}'; expected a judge of kind reward_model, "
-                f"verifier or function, {did_you_mean(str(by), scoring)}"
+                f"{key}.best_of is {count}, but {key}.best_by is {said}; expected a judge of kind reward_model, "
+                f"verifier or function, {did_you_mean(by or '', scoring)}"
             )
     frozen = [name for name, policy in recipe.policies.items() if not policy.trainable]
     if recipe.sampling.best_of > 1 and not frozen:
