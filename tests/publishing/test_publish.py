@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from interplay.cli.experiment import in_a_line
 from interplay.errors import DataError
 from interplay.publishing.facts import Facts
 from interplay.publishing.files import rows_of
@@ -177,6 +178,30 @@ def test_pages_are_right_about_one_contrast_uneven_runs_and_a_setting_of_ones_ow
     assert "The learners of a study did not all sample the same number of tokens: 700 to 1,002 in kitchen." in said
     assert "the same budget" not in said + (tmp_path / "after" / "slides.html").read_text()
     assert "<h2>Settings</h2>" not in (tmp_path / "after" / "slides.html").read_text()
+
+
+def with_one_seed(runs: Path, to: Path) -> Path:
+    """A copy of the runs whose arms have only one seed."""
+    shutil.copytree(runs / "story", to / "story")
+    for arm in ("single", "multi-fixed"):
+        for seed in (1, 2):
+            shutil.rmtree(to / "story" / arm / f"seed-{seed}")
+    return to
+
+
+def test_one_seed_is_called_one_seed(runs: Path, tmp_path: Path) -> None:
+    """A page said "the same 1 seeds"; the command said "1 seeds", an endless interval and "p nan"."""
+    one = with_one_seed(runs, tmp_path / "runs")
+    found = []
+    for folder in (one, runs):
+        publish(folder, tmp_path / "pages")
+        (contrast,) = Results.read(folder / "story").contrasts()
+        found.append(((tmp_path / "pages" / "report.md").read_text(), in_a_line(contrast)))
+    (report, line), (three, line_of_three) = found
+    assert "every arm was trained with one seed." in report
+    assert line == "story: multi-fixed cannot be told from single (gold with new partners) (gold +1.000, one seed)"
+    assert "every arm was trained with the same 3 seeds." in three
+    assert "(gold +1.000 [+1.000, +1.000], 3 seeds, p " in line_of_three
 
 
 def test_a_report_has_the_commands_that_repeat_it(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from interplay.errors import ConfigError
 
 if TYPE_CHECKING:
     from interplay.publishing.agenda import ExperimentPace
+    from interplay.publishing.results import Contrast
 
 
 def experiment(console: Console, given: Sequence[str], out: Path, seeds: int | None, pace: ExperimentPace) -> None:
@@ -39,10 +40,18 @@ def experiment(console: Console, given: Sequence[str], out: Path, seeds: int | N
         raise typer.Exit(STOPPED)
     found = [Results.read(folder) for folder in folders if tested_runs(folder)]
     for contrast in holm([c for results in found for c in results.contrasts()]):
-        gap = contrast.difference
-        console.print(
-            f"{contrast.study}: {contrast.sentence} ({contrast.measure} {gap.value:+.3f} [{gap.low:+.3f}, "
-            f"{gap.high:+.3f}], {contrast.seeds} seeds, p {contrast.p:.3g}, after Holm {contrast.corrected:.3g})",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
+        tell(in_a_line(contrast))
     tell(f"everything is in {out}; next: interplay publish {shlex.quote(str(out))}")
+
+
+def in_a_line(contrast: Contrast) -> str:
+    """A contrast for the terminal. With one seed there is no interval and no p-value."""
+    gap = contrast.difference
+    if contrast.seeds == 1:
+        numbers = f"{gap.value:+.3f}, one seed"
+    else:
+        numbers = (
+            f"{gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}], {contrast.seeds} seeds, p {contrast.p:.3g}, "
+            f"after Holm {contrast.corrected:.3g}"
+        )
+    return f"{contrast.study}: {contrast.sentence} ({contrast.measure} {numbers})"

@@ -169,7 +169,8 @@ class Pages:
 
     def method(self, s: Results) -> Paragraph:
         """What is special about one study."""
-        seeds = self.facts.say(len({r.seed for r in s.runs}), "d", s.folder / "study.json")
+        count = len({r.seed for r in s.runs})
+        seeds = f"the same {self.facts.say(count, 'd', s.folder / 'study.json')} seeds" if count > 1 else "one seed"
         games = self.facts.say(s.about["games"], "d", s.folder / "study.json")
         best, bound = s.about["best"], ""
         if best == "task":
@@ -178,7 +179,7 @@ class Pages:
             most = self.facts.say(best, ".1f", s.folder / "study.json")
             bound = f" The highest possible score is {most}, and regret is the distance to it."
         return Paragraph(
-            f"In study `{s.name}`, every arm was trained with the same {seeds} seeds. Every arm is tested on {games} "
+            f"In study `{s.name}`, every arm was trained with {seeds}. Every arm is tested on {games} "
             "tasks of the test split with each line-up of partners. The score is the gold score of the environment."
             f"{bound}"
         )
