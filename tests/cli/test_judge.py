@@ -284,3 +284,31 @@ def test_an_evaluation_says_that_its_replies_are_the_best_of_several(own_ones: M
     written = json.loads((tmp_path / "run" / "eval" / "eval.json").read_text())
     assert (written["best_of"], written["best_by"]) == (3, "taste")
     assert "best of" not in evaluated(tmp_path / "run") and own_ones.asked == 12
+
+
+def test_games_are_played_again_if_the_judge_that_chose_their_replies_may_have_changed(
+    own_ones: ModuleType, tmp_path: Path
+) -> None:
+    """An evaluation used the games of an earlier one, although the function had been changed in between."""
+    for number in (1, 2):
+        evaluated(tmp_path / "run", *BEST)
+        assert own_ones.asked == 12 * number
+    assert (tmp_path / "run" / "eval" / "played.jsonl").stat().st_size  # the viewer shows them
+
+
+def test_replies_chosen_by_a_reward_model_are_used_again_while_its_weights_are_the_same(
+    pairs: Path, tmp_path: Path
+) -> None:
+    from interplay.cli.evaluate import _choosing
+    from interplay.config import load
+    from interplay.rollout.resolve import resolve
+
+    found = []
+    for name, lr in (("one", "0.003"), ("same", "0.003"), ("other", "0.001")):
+        folder = tmp_path / name
+        options = ["--base", "tiny-32x1", "--lr", lr, "--epochs", "1", "--device", "cpu"]
+        assert call("train", str(pairs), "--to", str(folder), *options)[0] == 0
+        recipe = judged_recipe(tmp_path / f"{name}.toml", f'kind = "reward_model"\nwho = "{folder}"')
+        plan = resolve(load(str(recipe), ["eval.best_of=4", "eval.best_by=taste"]), training=False)
+        found.append(_choosing(plan, str(recipe), None).version)
+    assert found[0] and found[0] == found[1] != found[2]

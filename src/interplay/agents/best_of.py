@@ -21,11 +21,13 @@ from interplay.types import Observation, Turn
 @dataclass(frozen=True)
 class Choosing:
     """How many replies are drawn, and who scores them. With `everybody`, trainable policies do this too, for
-    evaluations."""
+    evaluations. `version` identifies the weights of a reward model. It is empty if `by` is a function or a server:
+    these may score otherwise at another time."""
 
     count: int
     by: Scoring
     everybody: bool = False
+    version: str = ""
 
 
 @dataclass(slots=True)

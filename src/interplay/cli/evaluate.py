@@ -126,10 +126,14 @@ def _only_bots(plan: RunPlan) -> bool:
 def _choosing(plan: RunPlan, path: str, folder: Path | None) -> Choosing:
     """The judge that chooses among replies. If it learned in the run, its version is that of the checkpoint."""
     from interplay.agents.best_of import Choosing
+    from interplay.training.judges import ModelScorer
+    from interplay.training.preference import digest
 
     section, judges = plan.recipe.eval, trained_judges(path, plan, folder)
     assert section.best_by is not None
-    return Choosing(section.best_of, judges.scorers[section.best_by], everybody=True)
+    judge = judges.scorers[section.best_by]
+    version = digest(judge.model) if isinstance(judge, ModelScorer) else ""
+    return Choosing(section.best_of, judge, everybody=True, version=version)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,9 @@ class Field:
         """Returns the saved episodes of this chunk if there are any, else runs `play`, and saves its episodes if none
         failed. `how` names everything that the result depends on besides seats, tasks and the recipe."""
         key = "" if self.played is None else self._key(part, seats, how)
-        found = None if self.played is None else self.played.get(key)
+        choosing = self.team.choosing
+        same = choosing is None or choosing.version  # else the judge may now choose other replies
+        found = self.played.get(key) if self.played is not None and same else None
         if found is not None:
             for episode in found:
                 if episode.replica < self.samples:
@@ -99,7 +101,7 @@ class Field:
         return found
 
     def _key(self, part: Chunk, seats: Mapping[Role, Occupant], how: tuple[object, ...]) -> str:
-        recipe = self.plan.recipe
+        recipe, choosing = self.plan.recipe, self.team.choosing
         who = sorted((role, *self._weights(occupant)) for role, occupant in seats.items())
         tasks = [(t.id, t.env, t.seed, sorted(t.data.items())) for t in part.tasks]
         limits = (
@@ -108,7 +110,7 @@ class Field:
             recipe.sampling.stop,
             recipe.rollout.max_episode_tokens,
             recipe.eval.legal,
-            (recipe.eval.best_of, recipe.eval.best_by, str(recipe.judges)) if recipe.eval.best_of > 1 else (),
+            () if choosing is None else (choosing.count, recipe.eval.best_by, str(recipe.judges), choosing.version),
             recipe.tools,
         )
         where = (recipe.device, recipe.dtype, __version__, envs.lookup(recipe.env.name).version)
