@@ -204,6 +204,19 @@ def test_one_seed_is_called_one_seed(runs: Path, tmp_path: Path) -> None:
     assert "(gold +1.000 [+1.000, +1.000], 3 seeds, p " in line_of_three
 
 
+def test_pages_have_no_table_about_changing_partners_if_the_runs_cannot_show_any(runs: Path, tmp_path: Path) -> None:
+    """Each of its cells was "- / -"."""
+    few = with_one_seed(runs, tmp_path / "runs")
+    for path in few.glob("*/*/*/metrics.jsonl"):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
+    for path in few.glob("*/*/*/test.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "switches": []}))
+    publish(few, tmp_path / "few")
+    publish(runs, tmp_path / "all")
+    for page, title in (("slides.html", "Non-stationarity"), ("post.html", "When partners change")):
+        assert title not in (tmp_path / "few" / page).read_text() and title in (tmp_path / "all" / page).read_text()
+
+
 def test_a_report_has_the_commands_that_repeat_it(tmp_path: Path) -> None:
     """Also for folders of earlier versions, which did not write down what the command was given, and for stories."""
     study = ROOT / "recipes/rlhf/smollm2/experiment/story.toml"

@@ -39,8 +39,7 @@ class Briefs:
             *pages.overview.labels(),
             *pages.overview.exploratory(),
             *pages.overview.measures(),
-            Heading("Non-stationarity"),
-            *pages.overview.steadiness(),
+            *_under("Non-stationarity", pages.overview.steadiness()),
             Heading("Judge and gold"),
             *pages.overview.audits(),
             pages.judge_and_gold(first),
@@ -72,8 +71,7 @@ class Briefs:
             *(Figure(pages.plots.tests(s), f"{s.name}: gold of every arm in every test. {TESTS_SHOW}")
               for s in pages.studies),
             *pages.overview.measures(),
-            Heading("When partners change"),
-            *pages.overview.steadiness(),
+            *_under("When partners change", pages.overview.steadiness()),
             Heading("When the judge's reward rises and gold falls"),
             Paragraph(
                 "A learned judge only approximates gold. If a policy is optimised against it for long, the judge's "
@@ -144,6 +142,11 @@ class Briefs:
                 )),
             ],
         ]  # fmt: skip
+
+
+def _under(title: str, blocks: Sequence[PageBlock]) -> list[PageBlock]:
+    """The blocks under a heading; nothing if there are none."""
+    return [Heading(title), *blocks] if blocks else []
 
 
 def _told(title: str, blocks: Sequence[PageBlock]) -> list[list[PageBlock]]:

@@ -103,7 +103,8 @@ class Overview:
         return [Paragraph(told), *(self._table(group, cell, group[0].arms) for group in self.alike())]
 
     def steadiness(self) -> list[PageBlock]:
-        """What changing partners did: drift of their payoffs, the spread over seeds, and recovery after switches."""
+        """What changing partners did: drift of their payoffs, the spread over seeds, and recovery after switches. Empty
+        if the runs are too few and too short to measure any of it."""
 
         def cell(s: Results, arm: str) -> str:
             sources = [r.path for r in s.runs if r.arm == arm]
@@ -118,6 +119,8 @@ class Overview:
             "deviation of these scores."
         )
         tables = [self._table(group, cell, group[0].arms) for group in self.alike()]
+        if {text for table in tables for row in table.rows for text in row[1:]} == {"- / -"}:
+            return []
         return [Paragraph(" ".join(filter(None, (told, self._switches())))), *tables]
 
     def _switches(self) -> str:
