@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import json
 import random
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +163,16 @@ def test_a_judge_that_learned_in_a_run_is_exported_and_chooses_the_best_of_sever
 def test_a_model_that_speaks_can_be_audited(pairs: Path) -> None:
     code, said = call("audit", "tiny-32x1", str(pairs), "--most", "8", "--device", "cpu")
     assert code in (0, 1) and "agrees with" in said and "position" in said
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_audit_needs_two_comparisons(tmp_path: Path, rows: int) -> None:
+    """Every check of a judge passed that was asked about nothing."""
+    data = tmp_path / "few.json"
+    data.write_text(json.dumps([{"question": "q", "chosen": "a", "rejected": "b"}] * rows))
+    sentence = f"'{data}' has {rows} comparison{'' if rows else 's'}; expected at least 2"
+    with pytest.raises(DataError, match=re.escape(sentence)):
+        call("audit", "tiny-32x1", str(data), "--device", "cpu")
 
 
 def test_public_formats_are_read(tmp_path: Path) -> None:

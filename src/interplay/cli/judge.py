@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from interplay.cli.effect import written_as
-from interplay.errors import ConfigError, counted, did_you_mean
+from interplay.errors import ConfigError, DataError, counted, did_you_mean
 
 if TYPE_CHECKING:
     from interplay.rewards.agreement import Agreement
@@ -236,6 +236,8 @@ def audit(
 
     quiet_libraries()
     pairs = in_random_order(read_comparisons(data), seed)[:most]
+    if len(pairs) < 2:
+        raise DataError(f"'{data}' has {counted(len(pairs), 'comparison')}; expected at least 2.")
     judge = _judge(who, device, seed)
     found = agreement(pairs, in_both_orders(judge, pairs))
     findings = run_audit(judge, pairs)
