@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interplay.cli.main import app
-from interplay.errors import ConfigError, DataError
+from interplay.errors import ConfigError, DataError, JudgeError
 from interplay.rewards.comparisons import read_answers, read_comparisons
 
 
@@ -173,6 +173,29 @@ def test_an_audit_needs_two_comparisons(tmp_path: Path, rows: int) -> None:
     sentence = f"'{data}' has {rows} comparison{'' if rows else 's'}; expected at least 2"
     with pytest.raises(DataError, match=re.escape(sentence)):
         call("audit", "tiny-32x1", str(data), "--device", "cpu")
+
+
+def test_a_function_can_be_audited(pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken for the name of a model on Hugging Face."""
+    (tmp_path / "own_audited.py").write_text(
+        "def longer(question, reply):\n    return 1000 * len(reply)\n"
+        "def echo(question, reply):\n    return float(question in reply)\n"
+        "def bug(question, reply):\n    return 1 / 0\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    faults = {}
+    for name in ("longer", "echo"):
+        code, _ = call("audit", f"own_audited:{name}", str(pairs), "--out", str(tmp_path / f"{name}.json"))
+        findings = json.loads((tmp_path / f"{name}.json").read_text())["findings"]
+        faults[name] = [f["check"] for f in findings if f["fault"]]
+        assert code == 1
+    assert faults == {"longer": ["length", "echo", "style"], "echo": ["echo"]}
+    with pytest.raises(JudgeError, match="the judge 'own_audited:bug' raised ZeroDivisionError"):
+        call("audit", "own_audited:bug", str(pairs))
+    with pytest.raises(ConfigError, match=r"WHO is 'own_audited:none', which cannot be imported"):
+        call("audit", "own_audited:none", str(pairs))
+    with pytest.raises(ConfigError, match=r"WHO is 'http://127.0.0.1:1', a reward server; expected the folder"):
+        call("audit", "http://127.0.0.1:1", str(pairs))
 
 
 def test_public_formats_are_read(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ app = typer.Typer(help="Collect answers for, train, export, audit and serve judg
 console = Console()
 FolderArgument = Annotated[Path, typer.Argument(help="The folder of a reward model.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU if there is one.")]
+_SECONDS = 60.0  # that a call of a function which is audited may take
 
 
 @app.command()
@@ -214,7 +215,13 @@ def _make(folder: Path) -> None:
 
 @app.command()
 def audit(
-    who: Annotated[str, typer.Argument(help="A reward model's folder, or a model that speaks (tiny, smollm2, …).")],
+    who: Annotated[
+        str,
+        typer.Argument(
+            help="A reward model's folder, a function of yours (module:function), or a model that speaks (tiny, "
+            "smollm2, …)."
+        ),
+    ],
     data: Annotated[Path, typer.Argument(help="Comparisons, such as mt_bench's human_pairs.json.")],
     most: Annotated[int, typer.Option(help="The largest number of pairs to ask about.", min=2)] = 200,
     out: Annotated[Path | None, typer.Option(help="Also write the findings as JSON.")] = None,
@@ -321,8 +328,15 @@ def _judge(who: str, device: str, seed: int) -> Any:
     """A function that takes pairs and returns the judge's verdict on each, in the order in which the pair is shown."""
     from functools import partial
 
-    from interplay.training.rater import model_verdicts, spoken_verdicts
+    from interplay.config.judges import HTTP
+    from interplay.training.rater import model_verdicts, scored_verdicts, spoken_verdicts
 
+    if who.startswith(HTTP):
+        raise ConfigError(f"WHO is '{who}', a reward server; expected the folder of the model that it serves.")
+    if ":" in who and not Path(who).exists():
+        from interplay.rewards.function import FunctionScorer
+
+        return partial(scored_verdicts, FunctionScorer("WHO", who, _SECONDS))
     if (Path(who) / "config.json").is_file():
         classes = json.loads((Path(who) / "config.json").read_text()).get("architectures") or [""]
         if classes[0].endswith("ForSequenceClassification"):

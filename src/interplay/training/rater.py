@@ -97,7 +97,17 @@ def model_verdicts(model: RewardModel, pairs: Sequence[Pair]) -> list[Verdict]:
     if model.kind != "verifier":
         return [Verdict(x) for x in model.probabilities(both)]
     raw = model.raw([c for b in both for c in (b.better, b.worse) if c is not None])
-    gaps = [a - b for a, b in zip(raw[::2], raw[1::2], strict=True)]
+    return _by_scores(raw)
+
+
+def scored_verdicts(scorer: judge.Scoring, pairs: Sequence[Pair]) -> list[Verdict]:
+    """A function that scores replies as a judge of pairs: σ of the difference of its scores."""
+    return _by_scores(asyncio.run(scorer.scores([(p.question, said) for p in pairs for said in (p.first, p.second)])))
+
+
+def _by_scores(scores: Sequence[float]) -> list[Verdict]:
+    """The verdicts by the scores of both replies of each pair, one after the other."""
+    gaps = [a - b for a, b in zip(scores[::2], scores[1::2], strict=True)]
     return [Verdict(float(torch.sigmoid(torch.tensor(gap)))) for gap in gaps]
 
 
