@@ -179,12 +179,18 @@ def _pixels(path: Path) -> tuple[int, int]:
 
 
 def _draw_table(pdf: Any, rows: Sequence[tuple[str, ...]], width: float, size: int) -> None:
-    """Columns are as wide as their texts; long texts wrap, and numbers stay on one line."""
+    """Columns are as wide as their texts. If there is too little room, texts wrap between words."""
     pdf.set_font("Helvetica", "", size - 2.5)
     pdf.set_draw_color(190, 196, 206)
     columns = range(len(rows[0]))
-    wide = [max(pdf.get_string_width(_latin(row[i])) for row in rows) + 4 for i in columns]
-    sizes = tuple(min(0.4 * width, one) for one in wide)
+
+    def widest(parts: Sequence[str]) -> float:
+        return max(float(pdf.get_string_width(_latin(part))) for part in parts) + 4
+
+    word = [widest([part for row in rows for part in row[i].split(" ")]) for i in columns]
+    wide = [max(word[i], min(0.4 * width, widest([row[i] for row in rows]))) for i in columns]
+    share = (width - sum(word)) / max(1.0, sum(wide) - sum(word))  # of what the columns want beyond their longest word
+    sizes = tuple(w + (x - w) * min(1.0, max(0.0, share)) for w, x in zip(word, wide, strict=True))
     layout = {"borders_layout": "HORIZONTAL_LINES", "text_align": "LEFT", "col_widths": sizes}
     with pdf.table(width=width, line_height=size * 0.46, **layout) as table:
         for cells in rows:
