@@ -1,4 +1,4 @@
-"""Reads the answer of a server that may be slow, endless, or elsewhere."""
+"""Reads the answers of servers, which may be slow, may never end, or may redirect to another server."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _message(part: Any) -> Message | None:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every row with its number: of its line, or in a list of its place."""
+    """Every row with its number: that of its line, or its place in the list."""
     if not path.is_file():
         raise DataError(f"'{path}' does not exist; expected a file of comparisons: JSON lines or a JSON list.")
     n = 0
