@@ -80,12 +80,13 @@ def test_pools_and_shared_memory_work_and_are_those_of_one_run(keep: int) -> Non
     memory = {"environment": {"MEMORY": "1"}} if keep == 1 else {}
     task = task_of(function="pools:computes", program={"keep": keep, **memory})
     with tempfile.NamedTemporaryFile(dir="/dev/shm"):  # of another program of this machine
-        found = [result(played(task)) for _ in range(3)]
+        found = [result(played(task)) for _ in range(6)]
     runs = [run.pop("run") for run in found]
-    # On a busy machine, a thread of the pool may take so long to end that its process is not kept.
-    assert max(runs) > 1 if keep > 1 else runs == [1, 1, 1]
+    # One process does three runs. There are more, because on a busy machine the last thread of a pool may take so long
+    # to end that its process is not kept.
+    assert max(runs) >= 3 if keep > 1 else set(runs) == {1}
     same = {"found": [], "squares": [0, 1, 4, 9], "again": [0, 1, 4, 9], "same": True, "own": []}
-    assert found == [same, same, same]
+    assert found == [same] * 6
 
 
 def test_shared_memory_counts_as_the_disk_of_a_run() -> None:
