@@ -355,9 +355,9 @@ def main() -> None:
     parser.add_argument("--vllm-python", metavar="PATH", help="the Python that has vLLM; default: this one")
     parser.add_argument("--vllm-path", metavar="FOLDER", default="", help="a folder that has vLLM, put on PYTHONPATH")
     parser.add_argument("--vllm-installed", default="not said", metavar="TEXT", help="how vLLM was installed, to print")
-    parser.add_argument("--json", metavar="PATH", help="also write the results to this file, as JSON")
+    parser.add_argument("--json", metavar="PATH", help="also write the results to this file")
     parser.add_argument("--profile", action="store_true", help="only print where the time of a decoding step goes")
-    parser.add_argument("--batch", type=int, help="with --profile: requests at a time")
+    parser.add_argument("--batch", type=int, help="requests at a time; default: 256, and also 1,024 for 0.5B")
     parser.add_argument("--start", metavar="SHAPE", help="only start an engine, and say how long that took")
     args = parser.parse_args()
     if args.start:
@@ -375,9 +375,10 @@ def main() -> None:
         print(f"0.5B in a new program: weights {warm['weights']:.1f} s, then the first 8 replies after ", end="")
         print(f"{warm['replies']:.1f} s; {cold['replies'] - warm['replies']:.1f} s more where none is compiled yet")
     print(f"{'shape':5} {'what':28} {'batch':>6} {'tokens/s':>12} {'ms/step':>9} {'floor':>7}")
-    sizes_of = lambda shape: [64] if shape == "tiny" else [256, 1024] if shape == "0.5B" else [256]  # noqa: E731
+    usual = {"tiny": [64], "0.5B": [256, 1024]}
+    sizes_of = lambda shape: [args.batch] if args.batch else usual.get(shape, [256])  # noqa: E731
     if bench.device == "cpu":
-        bench.engine("tiny", [64], adapters=True)
+        bench.engine("tiny", sizes_of("tiny"), adapters=True)
         if not args.no_transformers:
             bench.transformers("tiny", 64, continuous=False)
     else:

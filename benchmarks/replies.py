@@ -57,6 +57,7 @@ def requests(count: int) -> list[Request]:
         legal: tuple[tuple[int, ...], ...] = ()
         if n % 7 == 3:
             legal = ((7, 8, 9, 10, 1), (7, 8, 1), (9, 1))
+            sampling = replace(sampling, max_tokens=max(5, sampling.max_tokens))
         elif n % 7 == 4:
             sampling = replace(sampling, stop_strings=("e", "0"))
         elif n % 50 == 41:

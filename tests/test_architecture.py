@@ -359,8 +359,6 @@ MANY_PARAMETERS = {
     "interplay.envs.programs.coroutine.__call__": "what chat APIs take, each with a default",
     "interplay.models.fused.forward": "what a layer reads, and what it writes to",
     "interplay.models.kernels.attention.decode_attention": "calls a kernel",
-    "interplay.models.kernels.layers.rope_store": "calls a kernel",
-    "interplay.models.plain.rope_store": "does without a kernel what the kernel of this name does",
     "interplay.training.logprobs._logits_backward": "calls a kernel",
     "interplay.training.packed.forward": "torch.autograd gives a function its tensors one by one",
     "interplay.training.spans._flash_backward": "the tensors of one backward pass",

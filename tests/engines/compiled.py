@@ -17,6 +17,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 sys.path.insert(0, str(Path(__file__).parent))
 from families import make
@@ -24,7 +25,7 @@ from helpers import random_adapter
 
 from interplay.engines.local.cuda import CudaRunner
 from interplay.models import kernels
-from interplay.models.fused import Fused
+from interplay.models.fused import Block, Fused
 from interplay.training import packed
 from interplay.training.logprobs import LogProbs
 
@@ -54,6 +55,8 @@ def compile_only(kernel: Any, *given: Any, grid: Any, warmup: bool, **options: A
 def kind(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return TYPES[value.dtype]
+    if isinstance(value, TensorDescriptor):
+        return f"tensordesc<{TYPES[value.base.dtype][1:]}{list(value.block_shape)}>"
     return "fp32" if isinstance(value, float) else "i32"
 
 
@@ -74,6 +77,24 @@ def engine(family: str) -> None:
         attend(0, torch.zeros((20, heads, size), dtype=torch.bfloat16), 0.1, 1 << 30)
         angles = torch.zeros(6, 8)
         kernels.rotate_heads(torch.zeros((6, 3 * 2 * 16), dtype=torch.bfloat16), angles, angles, 2)  # of pictures
+
+
+def products() -> None:
+    """Products of few rows, in each form, as a GPU runs them: they may begin before the kernel before them has ended."""
+    early = {"EARLY": True, "launch_pdl": True}
+    products_of, layers_of = sys.modules[kernels.joined.__module__], sys.modules[kernels.add_norm.__module__]
+    for module in (products_of, layers_of, sys.modules[kernels.decode_new.__module__]):
+        module.early = lambda _: early
+    wide = lambda *shape: torch.zeros(shape, dtype=torch.bfloat16)  # noqa: E731
+    x = wide(16, 896)
+    for bias in (None, wide(128)):
+        block = Block((), wide(128, 896), 128, bias, (0,))
+        kernels.joined(x, block)
+        kernels.joined(x, block, gated=True)
+    parts = kernels.joined(x, Block((), wide(896, 896), 896, None, (0,)), parts=True)
+    assert parts.dtype is torch.float32 and parts.shape[0] > 1
+    kernels.add_norm(parts, torch.zeros(16, 896), wide(896), 1e-6)
+    engine("qwen3")
 
 
 def learner() -> None:
@@ -105,6 +126,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for family in ("qwen2", "qwen3"):
         engine(family)
+    products()
     learner()
     assert written() == set(done), written() ^ set(done)
     print(sum(map(len, done.values())), "compiled")

@@ -255,6 +255,30 @@ def with_gates() -> None:
     torch.testing.assert_close(apart, torch_only.adapted(x, block, bank, who), atol=1e-4, rtol=1e-4)
 
 
+def with_few_rows() -> None:
+    """Products of few rows, whose sums may be split, are those of plain torch, and `add_norm` adds their parts."""
+    generator = torch.Generator().manual_seed(2)
+    draw = lambda *shape: torch.randn(shape, generator=generator)  # noqa: E731
+    for T, K, N in ((3, 296, 72), (70, 40, 33), (5, 648, 100)):
+        x, residual = draw(T, K), draw(T, N)
+        with_bias, without = (Block((), draw(2 * N + 7, K), 2 * N, b, (0,)) for b in (draw(2 * N + 7), None))
+        half = Block((), without.storage, N, None, (0,))
+        for block in (with_bias, without):
+            for gated in (False, True):
+                wanted = torch_only.joined(x, block, gated)
+                torch.testing.assert_close(kernels.joined(x, block, gated), wanted, atol=1e-4, rtol=1e-4)
+        parts = kernels.joined(x, half, parts=True)
+        assert parts.shape == (1 if K < 256 else 2 if K < 512 else 4, T, N)
+        torch.testing.assert_close(parts.sum(0), torch_only.joined(x, half), atol=1e-4, rtol=1e-4)
+        sums = residual.clone(), residual.clone()
+        normed = [
+            module.add_norm(given, total, torch.ones(N), 1e-6)
+            for module, given, total in zip((kernels, torch_only), (parts, parts.sum(0)), sums, strict=True)
+        ]
+        torch.testing.assert_close(normed[0], normed[1], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(sums[0], sums[1], atol=1e-5, rtol=1e-5)
+
+
 def main(family: str) -> None:
     few_programs()
     torch.set_num_threads(1)
@@ -281,6 +305,7 @@ def main(family: str) -> None:
     if family == "qwen2":  # the kernels alone
         with_small_adapters()
         with_gates()
+        with_few_rows()
     for engine, _ in both:
         engine.update(1)
         assert engine.scheduler.cache.free == engine.scheduler.cache.total

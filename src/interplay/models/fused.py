@@ -3,7 +3,7 @@
 Qwen2/2.5, Qwen3, Llama, SmolLM and Mistral have the same architecture: norm, q/k/v, rotary positions, attention, output
 projection, norm, gated MLP. Their matrices are joined in memory once (q, k and v in one block, gate and up in another),
 and the modules' parameters become views of these blocks. So the learner trains them as before, and a decoding step
-needs nine kernels per layer. Each block has spare rows at its end for the adapters' first (down) matrices, so that one
+needs few kernels per layer. Each block has spare rows at its end for the adapters' first (down) matrices, so that one
 matrix product computes both. The kernels are in Triton on a GPU and in plain torch on a CPU.
 """
 
@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding
 from transformers import PreTrainedModel
 
 from interplay.models import plain
 from interplay.models.adapter import sizes
+from interplay.models.rotary import Decoding, Rotary
 from interplay.models.senses import Overlay
 from interplay.models.shape import decoder_of
 from interplay.models.stacked import Bank
@@ -191,21 +192,22 @@ class Fused:
 
     # -- forward --------------------------------------------------------------------------------------------------
 
-    def _apply(self, block: Block, x_TC: Tensor, adapters_T: Tensor | None, gated: bool = False) -> Tensor:
+    def _apply(
+        self, block: Block, x_TC: Tensor, adapters_T: Tensor | None, gated: bool = False, parts: bool = False
+    ) -> Tensor:
         """x·Wᵀ + b plus the adapters' parts, rounded once. With `gated`, these outputs are gate and up, and
-        silu(gate) · up is returned."""
+        silu(gate) · up is returned. With `parts`, the result may be parts, which `add_norm` adds."""
         if adapters_T is None or block.up is None or self.bank is None:
-            bias = block.bias if block.bias is None else block.bias[: block.rows]
-            out = linear(x_TC, block.weight, bias)
-            return self.kernels.silu_mul(out, self.inner) if gated else out
+            return self.kernels.joined(x_TC, block, gated, parts)
         return self.kernels.adapted(x_TC, block, self.bank, adapters_T, gated)
 
     def forward(
         self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, keys: list[Tensor], values: list[Tensor],
-        attend: Attend, adapters_T: Tensor | None, overlay: Overlay | None = None,
+        attend: Attend | Decoding, adapters_T: Tensor | None, overlay: Overlay | None = None,
     ) -> Tensor:  # fmt: skip
         """The hidden states [T, C] of packed tokens after the final norm. Their keys and values are written to `slots`
-        of the cache."""
+        of the cache before `attend` reads it. On a GPU, `attend` may be rows of one token each, which do not attend to
+        each other's."""
         kernels = self.kernels
         residual = embedding(ids_T, self.model.get_input_embeddings().weight)
         cos, sin = self.cos, self.sin
@@ -221,15 +223,15 @@ class Fused:
             else:
                 normed = kernels.add_norm(x, residual, layer.norm, self.eps)
             qkv = self._apply(layer.qkv, normed, adapters_T)
-            q = kernels.rope_store(
-                qkv, cos, sin, positions_T, slots_T, keys[i], values[i], self.heads,
-                layer.q_norm, layer.k_norm, self.eps,
-            )  # fmt: skip
-            mixed = attend(i, q, self.scale, layer.window)
-            x = self._apply(layer.out, mixed.flatten(1), adapters_T)
+            new = Rotary(cos, sin, positions_T, slots_T, self.heads, layer.q_norm, layer.k_norm, self.eps)
+            if isinstance(attend, Decoding):
+                mixed = kernels.decode_new(qkv, keys[i], values[i], attend, self.scale, layer.window, new)
+            else:
+                mixed = attend(i, kernels.rope_store(qkv, keys[i], values[i], new), self.scale, layer.window)
+            x = self._apply(layer.out, mixed.flatten(1), adapters_T, parts=True)
             normed = kernels.add_norm(x, residual, layer.mlp_norm, self.eps)
             inner = self._apply(layer.gate_up, normed, adapters_T, gated=True)
-            x = self._apply(layer.down, inner, adapters_T)
+            x = self._apply(layer.down, inner, adapters_T, parts=True)
         assert x is not None
         return kernels.add_norm(x, residual, self.norm, self.eps)
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, silu
 
+from interplay.models.rotary import Rotary
+
 
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """RMSNorm in six small operations; torch's own needs eleven on a CPU."""
@@ -30,22 +32,19 @@ def turns(cos: Tensor, sin: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor
     return torch.cat((c, c), 1).unsqueeze(1), torch.cat((-s, s), 1).unsqueeze(1)
 
 
-def rope_store(
-    qkv_TN: Tensor, cos: Tensor, sin: Tensor, positions_T: Tensor, slots_T: Tensor, keys: Tensor, values: Tensor,
-    heads: int, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
-) -> Tensor:  # fmt: skip
+def rope_store(qkv_TN: Tensor, keys: Tensor, values: Tensor, new: Rotary) -> Tensor:
     """Rotate queries and keys by their positions (after their norms, if the model has them), and store keys and values
     in their slots. Returns the queries [T, H, D]."""
     _, G, D = keys.shape
     heads_THD = qkv_TN.unflatten(1, (-1, D))
-    plain = heads_THD[:, : heads + G]
-    if q_norm is not None and k_norm is not None:
-        q, k = plain.split((heads, G), dim=1)
-        plain = torch.cat((_norm(q, q_norm, eps), _norm(k, k_norm, eps)), dim=1)
-    turned = (plain * cos).addcmul_(plain.roll(D // 2, dims=2), sin)
-    keys.index_copy_(0, slots_T, turned[:, heads:])
-    values.index_copy_(0, slots_T, heads_THD[:, heads + G :])
-    return turned[:, :heads]
+    plain = heads_THD[:, : new.heads + G]
+    if new.q_norm is not None and new.k_norm is not None:
+        q, k = plain.split((new.heads, G), dim=1)
+        plain = torch.cat((_norm(q, new.q_norm, new.eps), _norm(k, new.k_norm, new.eps)), dim=1)
+    turned = (plain * new.cos).addcmul_(plain.roll(D // 2, dims=2), new.sin)
+    keys.index_copy_(0, new.slots_T, turned[:, new.heads :])
+    values.index_copy_(0, new.slots_T, heads_THD[:, new.heads + G :])
+    return turned[:, : new.heads]
 
 
 def rotate_heads(qkv_TN: Tensor, cos_TF: Tensor, sin_TF: Tensor, heads: int) -> Tensor:
@@ -59,6 +58,14 @@ def rotate_heads(qkv_TN: Tensor, cos_TF: Tensor, sin_TF: Tensor, heads: int) -> 
 def silu_mul(gate_up_TN: Tensor, size: int) -> Tensor:
     """silu(gate) · up, for rows that hold gate and up side by side."""
     return silu(gate_up_TN[:, :size]).mul_(gate_up_TN[:, size:])
+
+
+def joined(x_TK: Tensor, layers: Any, gated: bool = False, parts: bool = False) -> Tensor:
+    """The outputs [T, N] of layers side by side. With `gated`, they are gate and up, and silu(gate) · up is returned, as
+    in `kernels.joined`."""
+    bias = None if layers.bias is None else layers.bias[: layers.rows]
+    out = linear(x_TK, layers.weight, bias)
+    return silu_mul(out, layers.rows // 2) if gated else out
 
 
 def adapted(x_TK: Tensor, block: Any, bank: Any, adapters_T: Tensor, gated: bool = False) -> Tensor:

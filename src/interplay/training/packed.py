@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from interplay.models import kernels
 from interplay.models.fused import Block, Fused, Layer, side_by_side
+from interplay.models.rotary import Rotary
 from interplay.models.senses import Overlay
 from interplay.models.stacked import Mix, Stacked
 from interplay.training.batch import MicroBatch
@@ -147,7 +148,7 @@ class Rotate(torch.autograd.Function):
         T, D = qkv.shape[0], 2 * cos.shape[1]
         k = torch.empty((T, groups, D), dtype=qkv.dtype, device=qkv.device)
         v = torch.empty_like(k)
-        q = kernels.rope_store(qkv, cos, sin, positions, order, k, v, heads)
+        q = kernels.rope_store(qkv, k, v, Rotary(cos, sin, positions, order, heads))
         ctx.save_for_backward(cos, sin, positions)
         return q, k, v
 

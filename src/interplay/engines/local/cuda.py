@@ -45,6 +45,7 @@ from interplay.engines.local.runner import (
 )
 from interplay.engines.local.scheduler import Sequence
 from interplay.models import fused, kernels
+from interplay.models.rotary import Decoding
 
 _CAPTURE = threading.Lock()  # only one engine of a process captures a graph at a time
 _LEAST = 64  # rows of the smallest graph that computes new tokens
@@ -362,14 +363,18 @@ class CudaRunner(Cached):
         lookup = self._lookup if width > 1 else None
         if lookup is not None:
             lookup.draft(rows, size // width)
-        table, seen = rows.table[:size], rows.seen[:size]
+        where = Decoding(rows.table[:size], rows.seen[:size])
 
         def attend(layer: int, q_THD: Tensor, scale: float, window: int) -> Tensor:
-            return kernels.decode_attention(q_THD, self.keys[layer], self.values[layer], table, seen, scale, window)
+            return kernels.decode_attention(q_THD, self.keys[layer], self.values[layer], where, scale, window)
 
         mixed = rows.adapters[:size] if adapters else None
+        ids, slots = rows.ids[:size], rows.slots[:size]
         places = rows.positions[:size] if self._shifts is None else rows.positions[:size] + self._shifts[:size]
-        hidden = self._forward(rows.ids[:size], places, rows.slots[:size], attend, mixed)
+        if self.fused is not None and width == 1:  # no row reads what another one stores
+            hidden = self.fused.forward(ids, places, slots, self.keys, self.values, where, mixed)
+        else:
+            hidden = self._forward(ids, places, slots, attend, mixed)
         if lookup is not None:
             lookup.accept(self._logits(hidden), rows, size // width)
         elif width:

@@ -8,34 +8,77 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from interplay.models.kernels.launch import PAGE, power, precision
+from interplay.models.kernels.launch import PAGE, early, power, precision
+from interplay.models.rotary import Decoding, Rotary
 
 PREFILL_ROWS = 64  # query tokens per program
 
 
 @triton.jit
+def _normed(x, partner, weight, spots, spots_of_partner, size, eps, NORM: tl.constexpr):
+    """Heads [ROWS, D] after their RMSNorm, if there is one, and their partners in the rotation, both in fp32."""
+    a, b = x.to(tl.float32), partner.to(tl.float32)
+    if NORM:
+        scale = tl.rsqrt(tl.sum(a * a, 1) / size + eps)[:, None]
+        a = ((a * scale).to(x.dtype) * tl.load(weight + spots)[None, :]).to(tl.float32)
+        b = ((b * scale).to(x.dtype) * tl.load(weight + spots_of_partner)[None, :]).to(tl.float32)
+    return a, b
+
+
+@triton.jit
 def _decode(
-    q, keys, values, table, table_stride, lengths, out, part_out, part_max, part_sum, scale, window,
+    q, stride, keys, values, table, table_stride, lengths, out, part_out, part_max, part_sum, scale, window,
+    cos, sin, positions, slots, q_norm, k_norm, eps,
     H: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr, PAGE: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
+    NEW: tl.constexpr, NORM: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    """With NEW, rows of `q` also have the new token's key and value, and nothing is rotated yet. The new token is not
+    read from the cache: the sums begin with it, in the first part."""
     b = tl.program_id(0).to(tl.int64)
     g = tl.program_id(1)
     split = tl.program_id(2)
-    length = tl.load(lengths + b)
     r = tl.arange(0, ROWS)
     d = tl.arange(0, WIDTH)
     inside = (r < GROUP)[:, None] & (d < D)[None, :]
     head = g * GROUP + r
-    query = tl.load(q + (b * H + head[:, None]) * D + d[None, :], mask=inside, other=0.0)
+    if EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
+    length = tl.load(lengths + b)
     begin = tl.maximum(length - window, 0)
-    part = tl.cdiv(tl.cdiv(length - begin, SPLITS), BLOCK) * BLOCK
-    low = begin + split * part
-    high = tl.minimum(length, low + part)
+    at = q + b * stride + head[:, None] * D
+    query = tl.load(at + d[None, :], mask=inside, other=0.0)
     peak = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, WIDTH], tl.float32)
+    known = length
+    if NEW:
+        known = length - 1
+        HALF: tl.constexpr = D // 2
+        other = (d + HALF) % D
+        angle = tl.load(positions + b) * HALF + d % HALF
+        turn = tl.load(cos + angle).to(tl.float32)[None, :]
+        cross = tl.load(sin + angle).to(tl.float32)
+        cross = tl.where(d < HALF, -cross, cross)[None, :]
+        a, c = _normed(query, tl.load(at + other[None, :], mask=inside, other=0.0), q_norm, d, other, D, eps, NORM)
+        query = (a * turn + c * cross).to(query.dtype)
+        at = q + b * stride + (H + g) * D
+        a, c = _normed(tl.load(at + d)[None, :], tl.load(at + other)[None, :], k_norm, d, other, D, eps, NORM)
+        new_key = (a * turn + c * cross).to(query.dtype)
+        new_value = tl.load(at + G * D + d)[None, :]
+        if split == 0:
+            spot = (tl.load(slots + b).to(tl.int64) * G + g) * D + d[None, :]
+            tl.store(keys + spot, new_key)
+            tl.store(values + spot, new_value)
+            peak = tl.sum(query.to(tl.float32) * new_key.to(tl.float32), 1) * (scale * 1.4426950408889634)
+            total += 1.0
+            mixed += new_value.to(tl.float32)
+    part = tl.cdiv(tl.cdiv(known - begin, SPLITS), BLOCK) * BLOCK
+    low = begin + split * part
+    high = tl.minimum(known, low + part)
     for start in range(low, high, BLOCK):
         t = start + tl.arange(0, BLOCK)
         there = t < high
@@ -53,7 +96,7 @@ def _decode(
         mixed = mixed * shrink[:, None] + tl.dot(weight.to(value.dtype), value, input_precision=PRECISION)
         peak = above
     if SPLITS == 1:
-        safe = tl.where(total > 0, total, 1.0)  # a row of length 0 is padding: it gets zeros, not NaN
+        safe = tl.where(total > 0, total, 1.0)  # a row of length 0 is padding: it gets numbers, not NaN
         result = (mixed / safe[:, None]).to(query.dtype)
         tl.store(out + (b * H + head[:, None]) * D + d[None, :], result, mask=inside)
     else:
@@ -64,10 +107,16 @@ def _decode(
 
 
 @triton.jit
-def _merge(part_out, part_max, part_sum, out, D: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr):
+def _merge(
+    part_out, part_max, part_sum, out,
+    D: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     s = tl.arange(0, SPLITS)
     d = tl.arange(0, WIDTH)
+    if EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
     peak = tl.load(part_max + row * SPLITS + s)
     top = tl.max(peak, 0)
     weight = tl.where(peak > float("-inf"), tl.exp2(peak - tl.where(top > float("-inf"), top, 0.0)), 0.0)
@@ -82,29 +131,48 @@ def decode_splits(batch: int, groups: int) -> int:
     return min(32, power(max(1, 264 // (batch * groups))))
 
 
-def decode_attention(
-    q_BHD: Tensor, keys: Tensor, values: Tensor, table_BP: Tensor, lengths_B: Tensor, scale: float, window: int
+def decode_attention(q_BHD: Tensor, keys: Tensor, values: Tensor, where: Decoding, scale: float, window: int) -> Tensor:
+    """Attention of one query token per row over its cached context, which has the new token."""
+    return _attend(q_BHD, keys, values, where, scale, window, None)
+
+
+def decode_new(
+    qkv_BN: Tensor, keys: Tensor, values: Tensor, where: Decoding, scale: float, window: int, new: Rotary
 ) -> Tensor:
-    """Attention of one query token per sequence over its cached context. A program reads a key-value head once for all
-    query heads that share it. Rows of length 0 are padding."""
-    B, H, D = q_BHD.shape
-    G = keys.shape[1]
+    """What `rope_store` and `decode_attention` do together, for rows that do not attend to each other's new tokens."""
+    return _attend(qkv_BN, keys, values, where, scale, window, new)
+
+
+def _attend(
+    q: Tensor, keys: Tensor, values: Tensor, where: Decoding, scale: float, window: int, new: Rotary | None
+) -> Tensor:
+    """A program reads a key-value head once for all query heads that share it."""
+    _, G, D = keys.shape
+    B, H = q.shape[0], q.shape[1] if new is None else new.heads
     splits = decode_splits(B, G)
-    out = torch.empty_like(q_BHD)
+    out = torch.empty((B, H, D), dtype=q.dtype, device=q.device)
     parts = B * H * splits if splits > 1 else 1
-    part_out = torch.empty((parts, D), dtype=torch.float32, device=q_BHD.device)
-    part_max, part_sum = (torch.empty(parts, dtype=torch.float32, device=q_BHD.device) for _ in range(2))
+    part_out = torch.empty((parts, D), dtype=torch.float32, device=q.device)
+    part_max, part_sum = (torch.empty(parts, dtype=torch.float32, device=q.device) for _ in range(2))
     width = max(16, power(D))
     # The fastest settings of those that were tried on an H200, in bf16 with 384 cached tokens.
-    many = width > 64 or B * G * splits >= 1024 or q_BHD.dtype is torch.float32
+    many = width > 64 or B * G * splits >= 1024 or q.dtype is torch.float32
     block = (64 if many else 128) if width <= 128 else 32
+    options = early(q)
+    none = where.lengths_B  # in the place of what is not used
+    cos, sin, positions, slots = (none, none, none, none) if new is None else new[:4]
+    norms = (none, none) if new is None or new.q_norm is None else (new.q_norm, new.k_norm)
     _decode[(B, G, splits)](
-        q_BHD, keys, values, table_BP, table_BP.stride(0), lengths_B, out, part_out, part_max, part_sum, scale, window,
+        q, q.stride(0), keys, values, where.table_BP, where.table_BP.stride(0), where.lengths_B, out, part_out,
+        part_max, part_sum, scale, window, cos, sin, positions, slots, *norms, 0.0 if new is None else new.eps,
         H=H, G=G, GROUP=H // G, ROWS=max(16, power(H // G)), D=D, WIDTH=width, BLOCK=block, PAGE=PAGE, SPLITS=splits,
-        PRECISION=precision(q_BHD), num_warps=2 if many and width <= 128 else 4, num_stages=3,
+        PRECISION=precision(q), NEW=new is not None, NORM=new is not None and new.q_norm is not None,
+        num_warps=2 if many and width <= 128 else 4, num_stages=3, **options,
     )  # fmt: skip
     if splits > 1:
-        _merge[(B * H,)](part_out, part_max, part_sum, out, D=D, WIDTH=width, SPLITS=splits, num_warps=4)
+        _merge[(B * H,)](
+            part_out, part_max, part_sum, out, D=D, WIDTH=width, SPLITS=splits, num_warps=4, **options
+        )  # fmt: skip
     return out
 
 

@@ -6,33 +6,47 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from interplay.models.kernels.launch import power
+from interplay.models.kernels.launch import early, power
+from interplay.models.rotary import Rotary
 
 
 @triton.jit
-def _add_norm(x, stride, residual, weight, out, eps, C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr):
+def _add_norm(
+    x, stride, residual, weight, out, eps, T, C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
+    PARTS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     c = tl.arange(0, BLOCK)
     inside = c < C
+    w = tl.load(weight + c, mask=inside, other=0.0)
+    if EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
     value = tl.load(x + row * stride + c, mask=inside, other=0.0).to(tl.float32)
+    if PARTS > 0:
+        for part in tl.static_range(1, PARTS):
+            value += tl.load(x + (part * T + row) * C + c, mask=inside, other=0.0)
+        value = value.to(w.dtype).to(tl.float32)  # the output of a layer is rounded once
     if ADD:
         value += tl.load(residual + row * C + c, mask=inside, other=0.0)
         tl.store(residual + row * C + c, value, mask=inside)
     scale = tl.rsqrt(tl.sum(value * value, 0) / C + eps)
-    w = tl.load(weight + c, mask=inside, other=0.0)
     tl.store(out + row * C + c, (value * scale).to(w.dtype) * w, mask=inside)
 
 
 def add_norm(x_TC: Tensor, residual_TC: Tensor | None, weight_C: Tensor, eps: float) -> Tensor:
     """RMSNorm of x or, with a residual, of x + residual; that sum is also stored in `residual`. The residual stream is
-    fp32, because with rounding at every layer two ways of computing it would drift apart."""
-    T, C = x_TC.shape
+    fp32, because with rounding at every layer two ways of computing it would drift apart. x may be the fp32 parts
+    [S, T, C] of a layer's output (`joined`)."""
+    parts = x_TC.shape[0] if x_TC.dim() == 3 else 0
+    T, C = x_TC.shape[-2:]
     out = torch.empty((T, C), dtype=weight_C.dtype, device=x_TC.device)
     block = power(C)
     _add_norm[(T,)](
-        x_TC, x_TC.stride(0), x_TC if residual_TC is None else residual_TC, weight_C, out, eps,
-        C=C, BLOCK=block, ADD=residual_TC is not None, num_warps=4 if block <= 2048 else 8,
+        x_TC, x_TC.stride(-2), x_TC if residual_TC is None else residual_TC, weight_C, out, eps, T,
+        C=C, BLOCK=block, ADD=residual_TC is not None, PARTS=parts, num_warps=4 if block <= 2048 else 8, **early(out),
     )  # fmt: skip
     return out
 
@@ -83,19 +97,16 @@ def _rope_store(
     tl.store(value + HALF, high, mask=is_value)
 
 
-def rope_store(
-    qkv_TN: Tensor, cos: Tensor, sin: Tensor, positions_T: Tensor, slots_T: Tensor, keys: Tensor, values: Tensor,
-    heads: int, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
-) -> Tensor:  # fmt: skip
+def rope_store(qkv_TN: Tensor, keys: Tensor, values: Tensor, new: Rotary) -> Tensor:
     """Rotate queries and keys by their positions (after their norms, if the model has them), and store keys and values
-    in their slots. Returns the queries [T, H, D]. `cos` and `sin` are tables [positions, D / 2]."""
-    T = qkv_TN.shape[0]
+    in their slots. Returns the queries [T, H, D]."""
+    T, H = qkv_TN.shape[0], new.heads
     _, G, D = keys.shape
-    out = torch.empty((T, heads, D), dtype=qkv_TN.dtype, device=qkv_TN.device)
+    out = torch.empty((T, H, D), dtype=qkv_TN.dtype, device=qkv_TN.device)
+    norms = (new.cos, new.cos) if new.q_norm is None else (new.q_norm, new.k_norm)
     _rope_store[(T,)](
-        qkv_TN, qkv_TN.stride(0), cos, sin, positions_T, slots_T, out, keys, values,
-        cos if q_norm is None else q_norm, cos if k_norm is None else k_norm, eps,
-        H=heads, G=G, HALF=D // 2, HEADS=power(heads + 2 * G), NORM=q_norm is not None, num_warps=4,
+        qkv_TN, qkv_TN.stride(0), *new[:4], out, keys, values, *norms, new.eps,
+        H=H, G=G, HALF=D // 2, HEADS=power(H + 2 * G), NORM=new.q_norm is not None, num_warps=4,
     )  # fmt: skip
     return out
 

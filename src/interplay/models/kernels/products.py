@@ -1,10 +1,31 @@
-"""Matrix products whose result is not rounded."""
+"""Matrix products: with a result that is not rounded, and of few rows."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import linear
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from interplay.models.kernels.launch import FEW, early, has_descriptors, precision
+from interplay.models.kernels.layers import silu_mul
+
+NARROW = 1024  # with more inputs and outputs than this, cuBLAS is faster also for few rows
+ROWS = 64  # of a program
+PROGRAMS = 200  # a sum is split into parts until there are so many programs, because an H200 runs 132 at a time
+
+
+class Weights(Protocol):
+    """Layers side by side that read the same input. The first `rows` rows of `storage` are their matrices."""
+
+    storage: Tensor
+    rows: int
+    bias: Tensor | None
 
 
 def wide_product(x_TK: Tensor, weight_NK: Tensor) -> Tensor:
@@ -12,3 +33,74 @@ def wide_product(x_TK: Tensor, weight_NK: Tensor) -> Tensor:
     if x_TK.is_cuda and x_TK.dtype is not torch.float32:
         return torch.mm(x_TK, weight_NK.t(), out_dtype=torch.float32)
     return linear(x_TK.float(), weight_NK.float())
+
+
+@triton.jit
+def _product(
+    x, weight, bias, out, T, N, K,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, SPLITS: tl.constexpr, GATED: tl.constexpr,
+    PARTS: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    first = tl.program_id(0) * ROWS
+    column = tl.program_id(1) * COLUMNS
+    split = tl.program_id(2)
+    part = tl.cdiv(tl.cdiv(K, DEPTH), SPLITS) * DEPTH
+    t = first + tl.arange(0, ROWS)
+    n = column + tl.arange(0, COLUMNS)
+    inside = (t < T)[:, None] & (n < N)[None, :]
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    upper = tl.zeros([ROWS, COLUMNS], tl.float32)
+    if EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
+    for k in range(split * part, tl.minimum(K, split * part + part), DEPTH):  # outside of a matrix, zeros are loaded
+        given = x.load([first, k])
+        total = tl.dot(given, weight.load([column, k]).T, total, input_precision=PRECISION)
+        if GATED:
+            upper = tl.dot(given, weight.load([column + N, k]).T, upper, input_precision=PRECISION)
+    spot = out + t.to(tl.int64)[:, None] * N + n[None, :]
+    if BIAS:
+        total += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+        if GATED:
+            upper += tl.load(bias + N + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+    if GATED:
+        gate = total.to(out.dtype.element_ty)
+        wide = gate.to(tl.float32)
+        tl.store(spot, (wide * tl.sigmoid(wide)).to(gate.dtype) * upper.to(out.dtype.element_ty), mask=inside)
+    elif PARTS:
+        tl.store(spot + split.to(tl.int64) * T * N, total, mask=inside)
+    else:
+        tl.store(spot, total.to(out.dtype.element_ty), mask=inside)
+
+
+def _few_product(x_TK: Tensor, layers: Weights, gated: bool, parts: bool) -> Tensor:
+    """`joined` for few rows. Settings are the fastest of those that were tried on an H200, in bf16, with K or N of 896
+    and 16 or 256 rows."""
+    T, K = x_TK.shape
+    N = layers.rows // 2 if gated else layers.rows
+    columns, depth, stages = (64, 64, 3) if gated else (64, 128, 3) if parts else (32, 128, 4)
+    grid = triton.cdiv(T, ROWS), triton.cdiv(N, columns)
+    splits = 1
+    while parts and splits < 8 and 2 * splits * depth <= K and splits * grid[0] * grid[1] < PROGRAMS:
+        splits *= 2
+    kind = torch.float32 if parts else x_TK.dtype
+    out = torch.empty((splits, T, N) if parts else (T, N), dtype=kind, device=x_TK.device)
+    rows, columns_of = ([ROWS, depth], [columns, depth])
+    _product[(*grid, splits)](
+        TensorDescriptor.from_tensor(x_TK, rows), TensorDescriptor.from_tensor(layers.storage, columns_of),
+        out if layers.bias is None else layers.bias, out, T, N, K,
+        ROWS=ROWS, COLUMNS=columns, DEPTH=depth, SPLITS=splits, GATED=gated, PARTS=parts,
+        BIAS=layers.bias is not None, PRECISION=precision(x_TK), num_warps=4, num_stages=stages, **early(x_TK),
+    )  # fmt: skip
+    return out
+
+
+def joined(x_TK: Tensor, layers: Weights, gated: bool = False, parts: bool = False) -> Tensor:
+    """The outputs [T, N] of layers side by side. With `gated`, they are gate and up, and silu(gate) · up is returned.
+    With `parts`, for layers without a bias, it may return fp32 parts [S, T, N] of the outputs; `add_norm` adds them."""
+    T, K = x_TK.shape
+    if T <= FEW and min(K, layers.rows) <= NARROW and K % 8 == 0 and has_descriptors(x_TK):
+        return _few_product(x_TK, layers, gated, parts)
+    bias = None if layers.bias is None else layers.bias[: layers.rows]
+    out = linear(x_TK, layers.storage[: layers.rows], bias)
+    return silu_mul(out, layers.rows // 2) if gated else out
