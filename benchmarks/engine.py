@@ -262,7 +262,8 @@ class Bench:
             command = [args.vllm_python or sys.executable, "-P", script, folder, *options]
             done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
         if done.returncode:
-            print(f"{shape}: vLLM did not run: {(done.stderr.strip().splitlines() or ['no output'])[-1]}", flush=True)
+            said = [line for line in done.stderr.splitlines() if "Error: " in line] or ["no error message"]
+            print(f"{shape}: vLLM did not run: " + "\n  ".join(dict.fromkeys([said[-1], *said[:3]])), flush=True)
             return {}
         found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
         for row in found["rows"]:

@@ -51,9 +51,10 @@ class Job:
 
 
 JOBS = (  # the most important first
-    Job("replies", 3, "replies.py --requests 1500 --alone 150"),
+    Job("replies", 3, "replies.py --requests 1000 --alone 100"),
     Job("step", 5, "end_to_end.py --model tiny-1024x12 --updates --old {old} --steps 26 --json {out}/step.json"),
     Job("decode", 1.5, "engine.py --shapes 0.5B --no-transformers --json {out}/decode.json"),
+    Job("few_rows", 1.5, "decode_step.py --json {out}/decode_step.json"),
     Job("profile", 1, "engine.py --shapes 0.5B --profile --json {out}/profile.json"),
     Job("teams", 2, "teams.py --model {model} --data {data}/gsm8k --parts --json {out}/teams.json"),
     Job(

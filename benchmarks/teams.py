@@ -176,7 +176,6 @@ PARTS = {  # the methods of the engine, its scheduler and its runner in which a 
     "absorb": ("", "_absorb"),
     "deliver": ("", "_delivery"),
 }
-INSIDE = {"decode": ("seat", "upload")}  # parts that are inside another one
 
 
 class Parts:
@@ -186,6 +185,7 @@ class Parts:
         self.seconds: dict[str, float] = {}
         self.calls: dict[str, int] = {}
         self.pieces = self.tokens = 0
+        self._inside: list[float] = [0.0]  # for each part that is open, the seconds of the parts inside it
         for part, (owner, method) in PARTS.items():
             of: Any = getattr(engine, owner) if owner else engine
             if hasattr(of, method):
@@ -198,20 +198,20 @@ class Parts:
                 self.pieces += len(given[0])
                 self.tokens += sum(piece.end - piece.start for piece in given[0])
             began = time.perf_counter()
+            self._inside.append(0.0)
             try:
                 return method(*given, **named)
             finally:
-                self.seconds[part] += time.perf_counter() - began
+                taken = time.perf_counter() - began
+                self.seconds[part] += taken - self._inside.pop()
+                self._inside[-1] += taken
                 self.calls[part] += 1
 
         return timed
 
     def of(self, steps: int, seconds: float) -> dict[str, float]:
         """Milliseconds of a step in each part, without the parts inside it, and the rest of the step."""
-        own = dict(self.seconds)
-        for part, inner in INSIDE.items():
-            own[part] -= sum(own.get(name, 0.0) for name in inner)
-        own["rest"] = seconds - sum(own.values())
+        own = {**self.seconds, "rest": seconds - sum(self.seconds.values())}
         return {name: 1000 * value / max(1, steps) for name, value in own.items()}
 
 
@@ -270,12 +270,13 @@ def measured(arm: str, changes: Pieces[str], episodes: int, rounds: int, simulat
         assert not failed, failed[0]
 
     try:
-        asyncio.run(play(0, episodes))  # compile, capture graphs, and start all processes that check answers
+        # Compile, capture the graphs of all batch sizes, and start all processes that check answers.
+        asyncio.run(play(0, episodes * rounds))
         watch = Watch(engine)
         before, began, used = engine.stats(), time.perf_counter(), time.thread_time()
         computed_before = 0.0 if gpu is None else gpu.busy
         try:
-            asyncio.run(play(1000, episodes * rounds))
+            asyncio.run(play(episodes * rounds, episodes * rounds))
         finally:
             watch.close()
         seconds, loop, after = time.perf_counter() - began, time.thread_time() - used, engine.stats()

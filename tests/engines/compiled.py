@@ -80,11 +80,10 @@ def engine(family: str) -> None:
 
 
 def products() -> None:
-    """Products of few rows, in each form, as a GPU runs them: they may begin before the kernel before them has ended."""
+    """Products of few rows, in each form, with the options that they have on a GPU."""
     early = {"EARLY": True, "launch_pdl": True}
-    products_of, layers_of = sys.modules[kernels.joined.__module__], sys.modules[kernels.add_norm.__module__]
-    for module in (products_of, layers_of, sys.modules[kernels.decode_new.__module__]):
-        module.early = lambda _: early
+    for function in (kernels.joined, kernels.add_norm, kernels.decode_new):
+        sys.modules[function.__module__].__dict__["early"] = lambda _: early
     wide = lambda *shape: torch.zeros(shape, dtype=torch.bfloat16)  # noqa: E731
     x = wide(16, 896)
     for bias in (None, wide(128)):

@@ -61,8 +61,7 @@ def silu_mul(gate_up_TN: Tensor, size: int) -> Tensor:
 
 
 def joined(x_TK: Tensor, layers: Any, gated: bool = False, parts: bool = False) -> Tensor:
-    """The outputs [T, N] of layers side by side. With `gated`, they are gate and up, and silu(gate) · up is returned, as
-    in `kernels.joined`."""
+    """The outputs [T, N] of layers side by side, or silu(gate) · up if `gated`; see `kernels.joined`."""
     bias = None if layers.bias is None else layers.bias[: layers.rows]
     out = linear(x_TK, layers.weight, bias)
     return silu_mul(out, layers.rows // 2) if gated else out

@@ -12,7 +12,7 @@ from interplay.models.kernels.launch import early, power
 from interplay.models.rotary import Rotary
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T"])  # it would be compiled again for some numbers of rows
 def _add_norm(
     x, stride, residual, weight, out, eps, T, C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
     PARTS: tl.constexpr, EARLY: tl.constexpr,

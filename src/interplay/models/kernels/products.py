@@ -35,7 +35,7 @@ def wide_product(x_TK: Tensor, weight_NK: Tensor) -> Tensor:
     return linear(x_TK.float(), weight_NK.float())
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T"])  # it would be compiled again for some numbers of rows
 def _product(
     x, weight, bias, out, T, N, K,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, SPLITS: tl.constexpr, GATED: tl.constexpr,
