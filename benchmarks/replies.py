@@ -7,12 +7,12 @@ Requests of many lengths are sent to one engine in waves, so that they join and 
 share prompts or their beginnings, use an adapter, are masked, or end with a stop string. Some are cancelled and sent
 again, and in the middle of each wave the version of the weights rises. The cache and the seats are so few that requests
 wait for them and use at once what others leave. A GPU begins everything 10 ms late (`late`), so that the host is ahead
-of it. This is done by three engines: one as usual, one with a GPU stream of its own, and one that guesses tokens. Then
---alone of these requests are sent to a new engine, each when the one before has its reply. In exact arithmetic both
-replies are equal, because the random numbers of a request depend on its seed alone. On a GPU, sums are rounded
+of it. This is done by three engines: one as usual, one with a GPU stream of its own, and one that guesses tokens and
+has more seats. Then --alone of these requests are sent to a new engine, each when the one before has its reply. In
+exact arithmetic both replies are equal, because the random numbers of a request depend on its seed alone. On a GPU, sums are rounded
 differently in batches of different sizes, so a few replies may part at some token; up to there, the log-probs must
 agree. It ends with exit code 1 if fewer than 98% of an engine's replies are equal, if a log-prob differs by more than
-0.001, or if a reply names the wrong version of the weights.
+0.001, if a reply names the wrong version of the weights, or if no guess was right.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def requests(count: int) -> list[Request]:
     return made
 
 
-def engine_of(loaded: Loaded, way: str, small: bool) -> LocalEngine:
+def engine_of(loaded: Loaded, way: str, small: bool, right: list[int]) -> LocalEngine:
+    """`right` gets the number of right guesses of each call in which the GPU looked guesses up."""
     model = loaded.model
     guesses = way == "with guesses"
     engine = LocalEngine(
@@ -81,6 +82,14 @@ def engine_of(loaded: Loaded, way: str, small: bool) -> LocalEngine:
         runner: Any = engine.runner
         for call in ("prefill", "advance", "look_ahead"):
             setattr(runner, call, late(getattr(runner, call)))
+        looked_up = runner.look_ahead
+
+        def look_ahead(*given: Any) -> Any:
+            found = looked_up(*given)
+            right.append(0 if found is None else found.right)
+            return found
+
+        runner.look_ahead = look_ahead
     return engine
 
 
@@ -158,12 +167,13 @@ def main() -> None:
     others = [r for r in sent if r.seed % 5 != 2]
     few = [*again, *others[:: max(1, len(others) // max(1, number - len(again)))]]
     loaded = load(args.model, device, torch.float32, 0)
-    engine = engine_of(loaded, "alone", False)
+    engine = engine_of(loaded, "alone", False, [])
     alone = asyncio.run(one_by_one(engine, few))
     engine.close()
     failed = False
     for way in ("as usual", "beside", "with guesses"):
-        engine = engine_of(loaded, way, True)
+        right: list[int] = []
+        engine = engine_of(loaded, way, True, right)
         began = time.perf_counter()
         found = asyncio.run(together(engine, sent))
         seconds, stats = time.perf_counter() - began, engine.stats()
@@ -172,10 +182,11 @@ def main() -> None:
         equal, far = sum(same for same, _ in pairs) / len(pairs), max(difference for _, difference in pairs)
         tokens = sum(len(c.tokens) for c in found.values())
         print(f"{way}: {len(found)} replies together, {tokens} tokens in {seconds:.1f} s on {device}", end="")
-        print(f", {stats.accepted_tokens} of them guessed" if engine.speculation else "")
+        guessed = f", {stats.accepted_tokens} of them guessed, and {sum(right)} of these looked up by the GPU"
+        print(guessed if engine.speculation else "")
         print(f"  {len(few)} of them also alone: {equal:.1%} equal, log-probs differ by at most {far:.2g}", flush=True)
         failed |= equal < EQUAL or far > CLOSE
-        if engine.speculation and not stats.accepted_tokens:
+        if engine.speculation and not (stats.accepted_tokens if device == "cpu" else sum(right)):
             sys.exit("no guess was right, so guessing was not tested")
     if failed:
         sys.exit(f"expected at least {EQUAL:.0%} equal replies and differences of at most {CLOSE}")

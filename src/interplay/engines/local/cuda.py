@@ -370,7 +370,9 @@ class CudaRunner(Cached):
 
         mixed = rows.adapters[:size] if adapters else None
         ids, slots = rows.ids[:size], rows.slots[:size]
-        places = rows.positions[:size] if self._shifts is None else rows.positions[:size] + self._shifts[:size]
+        places = rows.positions[:size]
+        if self._shifts is not None:  # an idle row has position 0, and the shift of a sequence
+            places = (places + self._shifts[:size]).clamp_(min=0)
         if self.fused is not None and width == 1:  # no row reads what another one stores
             hidden = self.fused.forward(ids, places, slots, self.keys, self.values, where, mixed)
         else:

@@ -23,7 +23,8 @@ def precision(t: Tensor) -> str:
 
 @cache
 def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+    """Whether it is an NVIDIA GPU of the Hopper generation or newer."""
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def has_descriptors(t: Tensor) -> bool:
