@@ -11,8 +11,8 @@ of it. This is done by three engines: one as usual, one with a GPU stream of its
 has more seats. Then --alone of these requests are sent to a new engine, each when the one before has its reply. In
 exact arithmetic both replies are equal, because the random numbers of a request depend on its seed alone. On a GPU,
 sums are rounded differently in batches of different sizes, so a few replies may part at some token; up to there, the
-log-probs must agree. It ends with exit code 1 if fewer than 98% of an engine's replies are equal, if a log-prob differs by more than
-0.001, if a reply names the wrong version of the weights, or if no guess was right.
+log-probs must agree. It ends with exit code 1 if fewer than 98% of an engine's replies are equal, if a log-prob differs
+by more than 0.001, if a reply names the wrong version of the weights, or if no guess was right.
 """
 
 from __future__ import annotations
