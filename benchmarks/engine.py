@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import platform
@@ -252,11 +253,14 @@ class Bench:
             model.config._attn_implementation = "sdpa"
             model.generation_config = GenerationConfig()
             model.save_pretrained(folder)
-            if self.device == "cuda":
-                model.to("cpu")
-                torch.cuda.empty_cache()
             script = os.path.join(os.path.dirname(__file__), "vllm_rate.py")
             options = ["--batches", ",".join(map(str, batches)), "--tokens", str(self.new)]
+            if self.device == "cuda":
+                model.to("cpu")
+                gc.collect()  # engines that are closed hold their caches until then
+                torch.cuda.empty_cache()
+                free, total = torch.cuda.mem_get_info()
+                options += ["--memory", f"{min(0.5, 0.9 * free / total):.2f}"]
             path = os.pathsep.join(filter(None, [args.vllm_path, os.environ.get("PYTHONPATH", "")]))
             # -P: the folder of the script has a file vllm.py, which would hide the package
             command = [args.vllm_python or sys.executable, "-P", script, folder, *options]

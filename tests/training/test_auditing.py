@@ -49,6 +49,11 @@ def test_a_planted_bias_is_a_metric_and_a_warning(
     assert len(said) == 2 * len(named) and all(m.startswith("judges.taste prefers") for m in said)
 
 
+def test_a_judge_that_answers_nothing_is_not_called_faultless(tmp_path: Path, served: Any) -> None:
+    train(tmp_path, audited(served, lambda body: "perhaps"), "train.steps=1", "algorithm.entropy=0.01")
+    assert not [name for name in rows(tmp_path)[-1] if name.startswith("judge/taste/audit/")]
+
+
 def test_the_audits_questions_are_recorded_and_pay_nobody(tmp_path: Path, served: Any) -> None:
     train(tmp_path / "with", audited(served, longer), "train.steps=1", "algorithm.entropy=0.01")
     train(tmp_path / "without", remote(served(longer)), "train.steps=1", "algorithm.entropy=0.01")

@@ -58,7 +58,8 @@ class Auditing:
             for one in found:
                 metrics[f"judge/{name}/audit/{one.check}"] = one.value
             faults = [one for one in found if one.fault and (one.check != "drift" or section.train is None)]
-            metrics[f"judge/{name}/audit/faults"] = float(len(faults))
+            measured = any(not math.isnan(one.value) for one in found)  # not so if the judge answered nothing
+            metrics[f"judge/{name}/audit/faults"] = float(len(faults)) if measured else math.nan
             for one in faults:
                 log.warning(
                     "judges.%s %s (step %d, 95%% interval from %.2f to %.2f): do not trust its reward.",
