@@ -15,9 +15,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from interplay.models.kernels.launch import FEW, early, has_descriptors, precision
 from interplay.models.kernels.layers import silu_mul
 
-NARROW = 1024  # with more inputs and outputs than this, cuBLAS is faster also for few rows
-ROWS = 64  # of a program
-PROGRAMS = 200  # a sum is split into parts until there are so many programs, because an H200 runs 132 at a time
+NARROW = 1024  # if a layer has more inputs and more outputs than this, cuBLAS is faster also for few rows
+ROWS = 64  # rows of the output that a program computes
+PROGRAMS = 200  # sums are split into parts until there are so many programs, so that all parts of the GPU have work
 
 
 class Weights(Protocol):
@@ -85,10 +85,12 @@ def _few_product(x_TK: Tensor, layers: Weights, gated: bool, parts: bool) -> Ten
         splits *= 2
     kind = torch.float32 if parts else x_TK.dtype
     out = torch.empty((splits, T, N) if parts else (T, N), dtype=kind, device=x_TK.device)
-    rows, columns_of = ([ROWS, depth], [columns, depth])
+    x, weight = (
+        TensorDescriptor.from_tensor(matrix, [block, depth])
+        for matrix, block in ((x_TK, ROWS), (layers.storage, columns))
+    )
     _product[(*grid, splits)](
-        TensorDescriptor.from_tensor(x_TK, rows), TensorDescriptor.from_tensor(layers.storage, columns_of),
-        out if layers.bias is None else layers.bias, out, T, N, K,
+        x, weight, out if layers.bias is None else layers.bias, out, T, N, K,
         ROWS=ROWS, COLUMNS=columns, DEPTH=depth, SPLITS=splits, GATED=gated, PARTS=parts,
         BIAS=layers.bias is not None, PRECISION=precision(x_TK), num_warps=4, num_stages=stages, **early(x_TK),
     )  # fmt: skip
