@@ -4,11 +4,12 @@
     python benchmarks/engine.py --quick              a CPU: the tiny model, fp32
     python benchmarks/engine.py --vllm               also vLLM, offline, with the same weights of every shape
     python benchmarks/engine.py --json table.json    also write the table as JSON
+    python benchmarks/engine.py --cold               also how long a new program takes to start on a GPU
     python benchmarks/engine.py --profile            only: where the time of a decoding step goes
 
 floor = max(weight bytes / bandwidth, 2·N·B / matmul rate) + cache bytes / bandwidth, per decoding step, at the mean
 context; both rates are measured at the start of the same run. Every row has 256 prompt tokens and 256 new tokens, at
-temperature 1 and with log-probs, and is the best of two runs (three with --quick). On a GPU, two new programs first
+temperature 1 and with log-probs, and is the best of two runs (three with --quick). With --cold, two new programs first
 start an engine each. The second one uses the kernels that the first one compiled, so the difference is the cost of
 compiling. vLLM runs in a process of its own (`vllm_rate.py`), with --vllm-python and --vllm-path where it is installed
 elsewhere; its rows are with and without log-probs.
@@ -361,6 +362,7 @@ def main() -> None:
     parser.add_argument("--vllm-path", metavar="FOLDER", default="", help="a folder that has vLLM, put on PYTHONPATH")
     parser.add_argument("--vllm-installed", default="not said", metavar="TEXT", help="how vLLM was installed, to print")
     parser.add_argument("--json", metavar="PATH", help="also write the results to this file")
+    parser.add_argument("--cold", action="store_true", help="also measure the start of a new program on a GPU")
     parser.add_argument("--profile", action="store_true", help="only print where the time of a decoding step goes")
     parser.add_argument("--batch", type=int, help="requests at a time; default: 256, and also 1,024 for 0.5B")
     parser.add_argument("--start", metavar="SHAPE", help="only start an engine, and say how long that took")
@@ -374,7 +376,7 @@ def main() -> None:
     print(f"{name}, torch {torch.__version__}: copy {bench.rates.bandwidth / 1e12:.2f} TB/s, ", end="")
     print(f"matmul {bench.rates.matmul / 1e12:.2f} TFLOP/s ({bench.dtype})")
     table: dict[str, Any] = {"hardware": name, "torch": torch.__version__, **asdict(bench.rates)}
-    if bench.device == "cuda":
+    if args.cold and bench.device == "cuda":
         cold, warm = cold_and_warm("0.5B")
         table["start"] = {"cold": cold, "warm": warm}
         print(f"0.5B in a new program: weights {warm['weights']:.1f} s, then the first 8 replies after ", end="")

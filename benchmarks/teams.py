@@ -304,6 +304,7 @@ def main() -> None:
     parser.add_argument("--data", default="", help="a folder made by interplay prepare gsm8k; default: generated tasks")
     parser.add_argument("--episodes", type=int, default=256, help="episodes in flight at once")
     parser.add_argument("--rounds", type=int, default=2, help="play this many times as many episodes in all")
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), help="play only these")
     parser.add_argument("--changes", nargs="*", default=[], help="changes to the recipe: a.b=c")
     parser.add_argument("--parts", action="store_true", help="also print how long the parts of an engine step take")
     parser.add_argument("--switch", type=float, help="seconds after which Python lets another thread run")
@@ -326,14 +327,16 @@ def main() -> None:
     print(f"{'':<22}  tokens/s  in flight  of it busy  prompt   reply  host µs  env µs  CPU µs")
     found: list[Fullness] = []
     for arm, own in ARMS.items():
+        if args.arms and arm not in args.arms:
+            continue
         found.append(measured(arm, [*changes, *own, *args.changes], args.episodes, args.rounds, args.simulated))
         print(found[-1].line(), flush=True)
         if args.parts:
             print(found[-1].details(), flush=True)
-    one, *teams = found
-    for each in teams:
-        share = (each.sampled / each.seconds) / (one.sampled / one.seconds)
-        print(f"{each.arm}: {share:.0%} of one agent's tokens/s")
+    rates = {each.arm: each.sampled / each.seconds for each in found}
+    if one := rates.pop("one agent", 0.0):
+        for arm, rate in rates.items():
+            print(f"{arm}: {rate / one:.0%} of one agent's tokens/s")
     if args.json is not None:
         args.json.write_text(json.dumps([asdict(f) for f in found], indent=1), encoding="utf-8")
 

@@ -72,6 +72,8 @@ def engine(family: str) -> None:
         runner.load("a", random_adapter(model, 4, 1))
         runner._step(8, 1, True)
         runner._step(64, 0, True)
+        for tokens in (64, 512):
+            runner._packed(tokens, True)
         heads, size = runner.fused.heads, runner.keys[0].shape[-1]
         attend = runner._attend(np.array([[1, 2]]), np.array([0]), np.array([20]))
         attend(0, torch.zeros((20, heads, size), dtype=torch.bfloat16), 0.1, 1 << 30)

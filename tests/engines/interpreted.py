@@ -21,7 +21,7 @@ from helpers import random_adapter, serve
 from transformers import AutoModelForCausalLM
 
 from interplay.engines.engine import Request, Sampling
-from interplay.engines.local import LocalEngine, cuda
+from interplay.engines.local import LocalEngine, cuda, pack
 from interplay.engines.local.cuda import CudaRunner
 from interplay.engines.local.legal_nodes import LegalNodes
 from interplay.engines.local.speculation import Speculation
@@ -46,8 +46,9 @@ class Interpreted(CudaRunner):
     def __init__(self, model: Any, *args: Any, **options: Any) -> None:
         super().__init__(model, *args, **options)
         self.fused = Fused(model, kernels) if suits(model) else None  # made for a GPU only, otherwise
-        self.laid = 0  # passes over new tokens that used a graph
+        self.passed = list[tuple[int, int]]()  # sequences and tokens of each pass over new tokens
         self._sent: list[torch.Tensor] = []
+        self._warms_up = False
 
     def _begin(self) -> None:
         pass
@@ -70,25 +71,28 @@ class Interpreted(CudaRunner):
             assert lookup.text[at : at + len(sequence.tokens)].tolist() == sequence.tokens
         return placed
 
-    def _graph(self, size: int, sampled: int, host: Any) -> Any:
-        self.laid += host is self._ahead
-        return super()._graph(size, sampled, host)
+    def _pass(self, new: Any) -> Any:
+        self.passed.append((len(new), sum(len(n.ids) for n in new)))
+        return super()._pass(new)
 
     def _capture(self, size: int, sampled: int, adapters: bool) -> Any:
-        graph = Eager(lambda: self._step(size, sampled, adapters), size, self.head.weight.shape[1])
-        if all(known != sampled for _, known, _ in self._graphs):  # the first of each kind warms up with idle rows
-            saved = self.rows.save()
-            self.rows.idle(size)
+        self._warms_up = all(known != sampled for _, known, _ in self._graphs)  # the first of each kind
+        return super()._capture(size, sampled, adapters)
+
+    def _captured(self, step: Any, size: int) -> Any:
+        graph = Eager(step, size, self.head.weight.shape[1])
+        if self._warms_up:
             graph.replay()
-            self.rows.restore(saved)
+            self._warms_up = False
         return graph, graph.out
 
 
 def few_programs() -> None:
-    """Each program of a kernel is slow Python here: few parts per context, yet whole ones and cut ones both, and no
-    graph for new tokens in which most rows are idle."""
+    """Each program of a kernel is slow Python here: few parts per context, yet whole ones and cut ones both, and small
+    passes over new tokens, so that some requests need several of them."""
     kernels.attention.decode_splits = lambda batch, groups: 2 if batch <= 4 else 1
-    cuda._LEAST = 8
+    pack.MOST, pack.SEQUENCES = 24, 3
+    cuda.padded = lambda tokens: -(-tokens // 8) * 8
 
 
 def requests() -> list[Request]:
@@ -193,22 +197,34 @@ def with_limits(plain: LocalEngine, ours: LocalEngine) -> None:
 
 
 def with_few_tokens(plain: LocalEngine, ours: LocalEngine) -> None:
-    """Replies to be scored whose tokens a graph computes: with their prompt, after a prompt in the cache that ends in
-    the middle of a block, and while other requests are sampled."""
-    prompt = tuple(range(40, 58))
-    for ids in (prompt[:4], prompt):
+    """Replies to be scored: with their prompt, after a prompt in the cache that ends in the middle of a block, and
+    while other requests are sampled. The end of such a prompt is computed again, together with the reply."""
+    prompt, passed = tuple(range(40, 58)), ours.runner.passed
+    for ids, again in ((prompt[:4], 4), (prompt, 2)):
         same(plain, ours, [Request((0,), ids, 1, Sampling(1.0, 3))])
         for who in (None, "a"):
-            before = ours.runner.laid
-            same(plain, ours, [Request((1,), ids, 0, Sampling(), who, forced=reply) for reply in ((4, 5, 6),)])
-            assert ours.runner.laid == before + (who is None or ids is not prompt)
-    before = ours.runner.laid
+            passed.clear()
+            same(plain, ours, [Request((1,), ids, 0, Sampling(), who, forced=(4, 5, 6))])
+            cached = who is None
+            assert passed == [(1, again + 2)] if cached else passed == [(2, len(ids) + again + 2)]
+    passed.clear()
     same(
         plain,
         ours,
         [Request((2,), prompt[:3], 2, Sampling(1.0, 6)), Request((3,), prompt[1:4], 0, Sampling(), forced=(4, 5))],
     )
-    assert ours.runner.laid > before
+    assert passed
+
+
+def with_several_passes(plain: LocalEngine, ours: LocalEngine) -> None:
+    """More tokens and more sequences than a pass may have: a prompt is cut in two, and sequences wait for the next."""
+    ours.runner.passed.clear()
+    ids = tuple(range(30, 58))
+    wanted = [Request((i,), ids[i:], i, Sampling(1.0, 2), "a" if i == 2 else None) for i in (0, 2)]
+    wanted += [Request((i,), ids[i : i + 3], i, Sampling(1.0, 2)) for i in range(4, 9)]
+    same(plain, ours, wanted)
+    tokens, sequences = ([p[i] for p in ours.runner.passed] for i in (1, 0))
+    assert pack.MOST in tokens and pack.SEQUENCES in sequences, ours.runner.passed
 
 
 def with_other_adapters(plain: LocalEngine, ours: LocalEngine) -> None:
@@ -301,6 +317,7 @@ def main(family: str) -> None:
         with_limits(plain, ours)
         with_masks(plain, ours)
         with_few_tokens(plain, ours)
+        with_several_passes(plain, ours)
         with_other_adapters(plain, ours)
     if family == "qwen2":  # the kernels alone
         with_small_adapters()

@@ -12,13 +12,13 @@ With drafts, each token of a draft gets a row of its own, which reads the sequen
 the keys of all rows before any row attends to them. The GPU looks the drafts up itself (`kernels.Lookup`), in a graph
 that is replayed several times as well. If a reply is masked, the host proposes the drafts and a graph is replayed once.
 Without drafts, masked replies are sampled in the graph too, from tries on the GPU (`legal_nodes.py`).
-Short prompts and replies to be scored are computed in the same way, because launching the kernels of a pass one by one
-takes longer than computing few tokens.
+Graphs of their own compute prompts and replies to be scored (`pack.py`), except those with pictures or sounds.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from functools import cached_property, partial
 from typing import Any
@@ -32,6 +32,7 @@ from interplay.engines.local.draft_texts import DEPTH, DraftTexts
 from interplay.engines.local.drafts import Drafts
 from interplay.engines.local.host_rows import STOPS, HostRows
 from interplay.engines.local.legal_nodes import LegalNodes
+from interplay.engines.local.pack import Pack, padded, passes, tiles
 from interplay.engines.local.runner import (
     NO_DRAFTS,
     Cached,
@@ -40,7 +41,6 @@ from interplay.engines.local.runner import (
     DrawnAhead,
     Later,
     NewTokens,
-    block_table,
     shift_of,
 )
 from interplay.engines.local.scheduler import Sequence
@@ -48,12 +48,7 @@ from interplay.models import fused, kernels
 from interplay.models.rotary import Decoding
 
 _CAPTURE = threading.Lock()  # only one engine of a process captures a graph at a time
-_LEAST = 64  # rows of the smallest graph that computes new tokens
-_FEW = 512  # the most new tokens that a graph computes
-# The most tokens to which all of them together attend. Beyond that, the kernel for prompts reads far less.
-_READ = 1 << 18
-_TEXT = 1 << 20  # tokens of the texts in which drafts are looked up
-_NODES = 1 << 20  # nodes of the tries of legal replies
+_TEXT = _NODES = 1 << 20  # tokens of the texts in which drafts are looked up, and nodes of the tries of legal replies
 _STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 
 
@@ -87,6 +82,8 @@ class CudaRunner(Cached):
         turned = self.senses is not None and self.senses.family.mrope
         self._shifts = torch.zeros(self.most_rows, dtype=torch.int64, device=self.device) if turned else None
         self._graphs: dict[tuple[int, int, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._pack = Pack(pages, self.device)
+        self._passes: dict[tuple[int, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._lookup: kernels.Lookup | None = None
         self._texts = DraftTexts(kernels.NOTHING, 1)
         self._width = 1  # the rows that each sequence has on the GPU
@@ -115,14 +112,11 @@ class CudaRunner(Cached):
     # -- forward --------------------------------------------------------------------------------------------------
 
     def _attend(self, table: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> fused.Attend:
-        tiles = -(-counts // kernels.PREFILL_ROWS)
-        tile_row = np.repeat(np.arange(len(counts)), tiles)
-        first = np.cumsum(tiles) - tiles
-        tile_begin = (np.arange(int(tiles.sum())) - first[tile_row]) * kernels.PREFILL_ROWS
-        offsets = np.cumsum(counts) - counts
-        small = lambda a: self.to(np.ascontiguousarray(a, np.int32))  # noqa: E731
-        where = kernels.Tiles(*(small(a) for a in (table, tile_row, tile_begin, offsets, starts, counts)))
+        first, offsets = np.arange(len(counts)) * table.shape[1], np.cumsum(counts) - counts
+        columns = table.reshape(-1), *tiles(counts), first, offsets, starts, counts
+        return self._attends(kernels.Tiles(*(self.to(np.ascontiguousarray(c, np.int32)) for c in columns)))
 
+    def _attends(self, where: kernels.Tiles) -> fused.Attend:
         def attend(layer: int, q_THD: Tensor, scale: float, window: int) -> Tensor:
             return kernels.prefill_attention(q_THD, self.keys[layer], self.values[layer], where, scale, window)
 
@@ -133,26 +127,38 @@ class CudaRunner(Cached):
 
     @torch.inference_mode()
     def _run(self, new: Seq[NewTokens], scored: Seq[Sequence] = ()) -> Tensor:
+        if self._shifts is not None or any(n.prompt.media for n in new):
+            return super()._run(new, scored)
         # A reply begins in a block of its own. The end of its prompt is computed there again, instead of copied.
         apart = {id(s.blocks) for s in scored if s.copy is not None}
-        again = np.array([n.start % self.block_size if id(n.blocks) in apart else 0 for n in new])
-        starts = np.array([n.start for n in new]) - again
-        counts = np.array([len(n.ids) for n in new]) + again
-        few = counts.sum() <= min(_FEW, self.most_rows) and (counts * (starts + counts)).sum() <= _READ
-        if not few or self._shifts is not None or any(n.prompt.media for n in new):
-            return super()._run(new, scored)
-        row = np.repeat(np.arange(len(new)), counts)
-        place = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
-        tokens = [n.prompt.ids[start : n.start] + n.ids for n, start in zip(new, starts.tolist(), strict=True)]
+        again = [n.start % self.block_size if id(n.blocks) in apart else 0 for n in new]
+        longer = [
+            NewTokens(n.prompt, n.blocks, n.start - a, n.prompt.ids[n.start - a : n.start] + n.ids)
+            for n, a in zip(new, again, strict=True)
+        ]
+        hidden = torch.cat([self._pass(part) for part in passes(longer)])
+        if not any(again):
+            return hidden
+        kept = [np.arange(len(n.ids)) >= a for n, a in zip(longer, again, strict=True)]
+        return hidden[self.to(np.flatnonzero(np.concatenate(kept)))]
+
+    def _pass(self, new: Seq[NewTokens]) -> Tensor:
+        """The hidden states of a pass, computed by a graph."""
         adapters = np.array([self._index(n.prompt.adapter) for n in new])
-        table = block_table([n.blocks for n in new])
-        self._ahead.lay(np.concatenate(tokens), starts[row] + place, adapters[row], table[row])
-        size = draft_bucket(max(_LEAST, len(row)), self.most_rows)
-        self._upload(self._ahead, size, ())
-        self._host.changed = True
-        graph, hidden = self._graph(size, 0, self._ahead)
+        count, mixed = sum(len(n.ids) for n in new), bool((adapters >= 0).any())
+        size = padded(count)
+        self._pack.fill(new, adapters, size)
+        if (size, mixed) not in self._passes:
+            self._passes[size, mixed] = self._captured(partial(self._packed, size, mixed), size)
+        graph, hidden = self._passes[size, mixed]
         graph.replay()
-        return hidden[self.to(np.flatnonzero(place >= again[row]))]
+        return hidden[:count].clone()  # the next pass overwrites them
+
+    def _packed(self, size: int, adapters: bool) -> Tensor:
+        given = self._pack.inputs(size)
+        ids, positions, slots = (part.long() for part in given[:3])
+        mixed = given.adapters if adapters else None
+        return self._forward(ids, positions, slots, self._attends(given.where), mixed)
 
     # -- decoding -------------------------------------------------------------------------------------------------
 
@@ -343,19 +349,24 @@ class CudaRunner(Cached):
         return self._graphs[name]
 
     def _capture(self, size: int, width: int, adapters: bool) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """Capture the graph of a step. The rows are saved first and restored afterwards, because the step also runs
-        twice as a warm-up, in which its kernels are compiled."""
+        """Capture the graph of a decoding step, which also changes the rows."""
         saved = self.rows.save()
         self.rows.idle(size)
+        captured = self._captured(partial(self._step, size, width, adapters), size)
+        self.rows.restore(saved)
+        return captured
+
+    def _captured(self, step: Callable[[], Tensor], size: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        """A graph of `step`, and the hidden states of `size` rows that it returns. The step also runs twice as a
+        warm-up, in which its kernels are compiled."""
         self._side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._side):
             for _ in range(2):
-                self._step(size, width, adapters)
+                step()
         torch.cuda.current_stream().wait_stream(self._side)
         graph = torch.cuda.CUDAGraph()
         with _CAPTURE, torch.cuda.graph(graph, self._pool, self._side, "thread_local"):
-            hidden = self._step(size, width, adapters)
-        self.rows.restore(saved)
+            hidden = step()
         return graph, hidden
 
     def _step(self, size: int, width: int, adapters: bool) -> Tensor:
@@ -385,4 +396,5 @@ class CudaRunner(Cached):
 
     def _weights_moved(self) -> None:
         self._graphs.clear()
+        self._passes.clear()
         self._pool = self._new_pool()

@@ -80,15 +80,6 @@ class HostRows:
         self.lengths[count:] = self.pages[count:] = 0
         self.adapters[count:] = self.nodes[count:] = -1
 
-    def lay(self, ids: np.ndarray, positions: np.ndarray, adapters: np.ndarray, table: np.ndarray) -> None:
-        """Become one row for each of these tokens. `table` has the blocks of each token's sequence."""
-        count, pages = table.shape
-        self.ids[:count], self.lengths[:count], self.adapters[:count] = ids, positions + 1, adapters
-        self.fresh[:count] = False
-        self.table[:count, :pages], self.pages[:count] = table, pages
-        self.lengths[count:] = self.pages[count:] = 0
-        self.adapters[count:] = -1
-
     def upload(self, rows: kernels.Rows, size: int) -> None:
         """Copy all rows of a bucket to the GPU. A fresh row has the length of its prompt; the sampling kernel advances
         it."""

@@ -178,14 +178,17 @@ def _attend(
 
 @triton.jit
 def _prefill(
-    q, keys, values, table, table_stride, tile_row, tile_begin, row_offset, row_start, row_count, out, scale, window,
+    q, keys, values, table, tile_row, tile_begin, row_table, row_offset, row_start, row_count, out, scale, window,
     H: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     tile = tl.program_id(0)
     head = tl.program_id(1)
     b = tl.load(tile_row + tile).to(tl.int64)
+    if b < 0:
+        return
     begin = tl.load(tile_begin + tile)
+    pages = table + tl.load(row_table + b)
     start = tl.load(row_start + b)
     count = tl.load(row_count + b)
     m = begin + tl.arange(0, ROWS)
@@ -202,7 +205,7 @@ def _prefill(
     mixed = tl.zeros([ROWS, WIDTH], tl.float32)
     for first in range(low, end, BLOCK):
         t = first + tl.arange(0, BLOCK)
-        page = tl.load(table + b * table_stride + t // PAGE, mask=t < end, other=0).to(tl.int64)
+        page = tl.load(pages + t // PAGE, mask=t < end, other=0).to(tl.int64)
         row = ((page * PAGE + t % PAGE) * G + g) * D
         fits = (t < end)[:, None] & (d < D)[None, :]
         key = tl.load(keys + row[:, None] + d[None, :], mask=fits, other=0.0)
@@ -223,11 +226,13 @@ def _prefill(
 
 class Tiles(NamedTuple):
     """Where packed new tokens belong. Sequence b has `row_count[b]` new tokens, which begin at `row_offset[b]` of the
-    pack and at position `row_start[b]` of the sequence. A tile is up to PREFILL_ROWS tokens of one sequence."""
+    pack and at position `row_start[b]` of the sequence. Its blocks begin at `row_table[b]` of the table. A tile is at
+    most PREFILL_ROWS tokens of one sequence."""
 
-    table_BP: Tensor
-    row: Tensor  # per tile: its sequence
+    table: Tensor  # the blocks of all sequences, one after another
+    row: Tensor  # per tile: its sequence; -1: the tile is idle
     begin: Tensor  # per tile: its first token, counted from the sequence's first new one
+    row_table: Tensor
     row_offset: Tensor
     row_start: Tensor
     row_count: Tensor
@@ -240,8 +245,7 @@ def prefill_attention(q_THD: Tensor, keys: Tensor, values: Tensor, where: Tiles,
     width = max(16, power(D))
     out = torch.empty_like(q_THD)
     _prefill[(where.row.shape[0], H)](
-        q_THD, keys, values, where.table_BP, where.table_BP.stride(0), where.row, where.begin, where.row_offset,
-        where.row_start, where.row_count, out, scale, window,
+        q_THD, keys, values, *where, out, scale, window,
         H=H, G=G, GROUP=H // G, D=D, WIDTH=width, ROWS=PREFILL_ROWS, BLOCK=64 if width <= 128 else 32, PAGE=PAGE,
         PRECISION=precision(q_THD), num_warps=4, num_stages=3 if width <= 128 else 2,
     )  # fmt: skip

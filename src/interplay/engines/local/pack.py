@@ -1,0 +1,105 @@
+"""New tokens of several sequences, packed for one pass over a model on a GPU.
+
+A pass reads its inputs from fixed places in the GPU's memory, so that a CUDA graph can compute it. Without a graph, a
+pass starts a few hundred kernels one by one. That takes about 8 ms with 24 layers, and much longer while another thread
+of Python is busy, because each start lets the other thread run for up to five milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interplay.engines.local.room import staged
+from interplay.engines.local.runner import NewTokens
+from interplay.models import kernels
+
+MOST = 4096  # tokens of a pass; the matrix products of a larger one would hardly be faster
+SEQUENCES = 128  # parts of sequences in a pass
+
+
+def padded(tokens: int) -> int:
+    """The size of the graph for so many tokens: few sizes, and yet little padding."""
+    step = 64 if tokens <= 512 else 128 if tokens <= 1024 else 256
+    return -(-tokens // step) * step
+
+
+def passes(new: Seq[NewTokens]) -> Iterator[list[NewTokens]]:
+    """The same tokens in the same order, in passes that are small enough. A sequence may be cut in two: the second part
+    reads what the first one stored."""
+    part, room = list[NewTokens](), MOST
+    for prompt, blocks, start, ids in new:
+        at = 0
+        while at < len(ids):
+            if not room or len(part) == SEQUENCES:
+                yield part
+                part, room = [], MOST
+            cut = ids[at : at + room]
+            part.append(NewTokens(prompt, blocks, start + at, cut))
+            at, room = at + len(cut), room - len(cut)
+    if part:
+        yield part
+
+
+def tiles(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The tiles of sequences with so many new tokens each: the sequence of each tile, and its first token."""
+    each = -(-counts // kernels.PREFILL_ROWS)
+    row = np.repeat(np.arange(len(counts)), each)
+    return row, (np.arange(len(row)) - (np.cumsum(each) - each)[row]) * kernels.PREFILL_ROWS
+
+
+class Packed(NamedTuple):
+    """The inputs of a pass on the GPU. Those after the last token have slot 0, which is scratch."""
+
+    ids: Tensor
+    positions: Tensor
+    slots: Tensor
+    adapters: Tensor
+    where: kernels.Tiles
+
+
+class Pack:
+    """The places of a pass on the GPU. All inputs are in one piece of memory, so that one copy fills them."""
+
+    def __init__(self, pages: int, device: torch.device) -> None:
+        """A sequence has at most `pages` blocks."""
+        self._memory = torch.zeros(sum(_sizes(MOST)) + SEQUENCES * pages, dtype=torch.int32, device=device)
+
+    def inputs(self, size: int) -> Packed:
+        """The places of a pass with this number of tokens."""
+        sizes = _sizes(size)
+        ids, positions, slots, adapters, *where = self._memory[: sum(sizes)].split(sizes)
+        return Packed(ids, positions, slots, adapters, kernels.Tiles(self._memory[sum(sizes) :], *where))
+
+    def fill(self, new: Seq[NewTokens], adapters: np.ndarray, size: int) -> None:
+        """Copy a pass to its places. `adapters` has the adapter of each of the `new` sequences; -1: none."""
+        counts, starts = np.array([len(n.ids) for n in new]), np.array([n.start for n in new])
+        pages = -(-(starts + counts) // kernels.PAGE)
+        table = np.fromiter(chain.from_iterable(n.blocks[:p] for n, p in zip(new, pages, strict=True)), np.int32)
+        first, offset = np.cumsum(pages) - pages, np.cumsum(counts) - counts
+        row = np.repeat(np.arange(len(new)), counts)
+        positions = np.arange(len(row)) - offset[row] + starts[row]
+        slots = table[first[row] + positions // kernels.PAGE] * kernels.PAGE + positions % kernels.PAGE
+        ids = np.fromiter(chain.from_iterable(n.ids for n in new), np.int32, len(row))
+        columns = ids, positions, slots, adapters[row], *tiles(counts), first, offset, starts, counts
+        sizes, idle = _sizes(size), (0, 0, 0, -1, -1, 0, 0, 0, 0, 0)
+        memory = np.empty(sum(sizes) + len(table), np.int32)
+        at = 0
+        for values, room, rest in zip(columns, sizes, idle, strict=True):
+            memory[at : at + len(values)] = values
+            memory[at + len(values) : at + room] = rest
+            at += room
+        memory[at:] = table
+        self._memory[: len(memory)].copy_(staged(memory, self._memory.device), non_blocking=True)
+
+
+def _sizes(size: int) -> list[int]:
+    """The numbers that a pass of `size` tokens has in each column. All are multiples of 32, so that each column begins
+    at an address for which the kernels are compiled."""
+    most = size // kernels.PREFILL_ROWS + min(size, SEQUENCES)
+    return [size] * 4 + [-(-most // 32) * 32] * 2 + [SEQUENCES] * 4
