@@ -24,17 +24,16 @@ class TokenCodec:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids of a text, to which no special tokens are added."""
-        if not text:
-            return ()
-        if self.backend is None:
-            return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        return tuple(self.backend.encode(text, add_special_tokens=False).ids)
+        return self.encode_all([text])[0] if text else ()
 
     def encode_all(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        """The ids of many texts. The backend encodes them outside of Python's lock, on several threads, and does not
-        compute where in the text each token begins."""
+        """The ids of texts. The backend encodes them outside of Python's lock, so that an engine's thread can work
+        meanwhile, and does not compute where in the text each token begins. Many texts are encoded on several threads,
+        unless TOKENIZERS_PARALLELISM is false."""
         if self.backend is None:
-            return [self.encode(text) for text in texts]
+            return [
+                tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else () for text in texts
+            ]
         return [tuple(found.ids) for found in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -17,6 +17,7 @@ Graphs of their own compute prompts and replies to be scored (`pack.py`), except
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -30,7 +31,7 @@ from transformers import PreTrainedModel
 
 from interplay.engines.local.draft_texts import DEPTH, DraftTexts
 from interplay.engines.local.drafts import Drafts
-from interplay.engines.local.host_rows import STOPS, HostRows
+from interplay.engines.local.host_rows import STOPS, HostRows, bucket, draft_bucket
 from interplay.engines.local.legal_nodes import LegalNodes
 from interplay.engines.local.pack import Pack, padded, passes, tiles
 from interplay.engines.local.runner import (
@@ -48,18 +49,11 @@ from interplay.models import fused, kernels
 from interplay.models.rotary import Decoding
 
 _CAPTURE = threading.Lock()  # only one engine of a process captures a graph at a time
+# Seconds after which a thread of Python must let another one run. Starting a graph takes microseconds, but then this
+# thread has to wait for its turn if another one is busy. With 0.005, which is Python's default, a busy thread makes an
+# engine step several times as long.
+_SWITCH = 0.0005
 _TEXT = _NODES = 1 << 20  # tokens of the texts in which drafts are looked up, and nodes of the tries of legal replies
-_STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
-
-
-def bucket(rows: int) -> int:
-    return next((s for s in _STEPS if s >= rows), -(-rows // 256) * 256)
-
-
-def draft_bucket(rows: int, most: int, least: int = 8) -> int:
-    """The bucket for a step with drafts. There are only a few, because the number of rows changes at every step and
-    each bucket needs a graph of its own."""
-    return min(most, max(least, 1 << (rows - 1).bit_length()))
 
 
 class CudaRunner(Cached):
@@ -67,6 +61,7 @@ class CudaRunner(Cached):
 
     def __init__(self, model: PreTrainedModel, blocks: int, max_rows: int, max_context: int, chunk: int) -> None:
         super().__init__(model, blocks, kernels.PAGE)
+        sys.setswitchinterval(min(_SWITCH, sys.getswitchinterval()))
         self.chunk = chunk
         pages = min(-(-max_context // kernels.PAGE), blocks)
         self.most_rows = bucket(max_rows)
@@ -357,16 +352,19 @@ class CudaRunner(Cached):
         return captured
 
     def _captured(self, step: Callable[[], Tensor], size: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """A graph of `step`, and the hidden states of `size` rows that it returns. The step also runs twice as a
-        warm-up, in which its kernels are compiled."""
-        self._side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._side):
-            for _ in range(2):
-                step()
-        torch.cuda.current_stream().wait_stream(self._side)
+        """A graph of `step`, and the hidden states of `size` rows that it returns. The step also runs once before, so
+        that its kernels are compiled."""
+        step()
         graph = torch.cuda.CUDAGraph()
-        with _CAPTURE, torch.cuda.graph(graph, self._pool, self._side, "thread_local"):
-            hidden = step()
+        self._side.wait_stream(torch.cuda.current_stream())
+        with _CAPTURE, torch.cuda.stream(self._side):
+            # Not `torch.cuda.graph`: it first gives all memory that torch keeps back to the GPU, and every later
+            # allocation is slow until torch has it again.
+            graph.capture_begin(self._pool, capture_error_mode="thread_local")
+            try:
+                hidden = step()
+            finally:
+                graph.capture_end()
         return graph, hidden
 
     def _step(self, size: int, width: int, adapters: bool) -> Tensor:

@@ -9,6 +9,17 @@ from interplay.engines.local.scheduler import Sequence
 from interplay.models import kernels
 
 STOPS = 8  # stop ids per request that the GPU checks
+_STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
+
+
+def bucket(rows: int) -> int:
+    return next((s for s in _STEPS if s >= rows), -(-rows // 256) * 256)
+
+
+def draft_bucket(rows: int, most: int, least: int = 8) -> int:
+    """The bucket for a step with drafts. There are only a few, because the number of rows changes at every step and
+    each bucket needs a graph of its own."""
+    return min(most, max(least, 1 << (rows - 1).bit_length()))
 
 
 class HostRows:

@@ -21,12 +21,12 @@ from interplay.models import kernels
 
 MOST = 4096  # tokens of a pass; the matrix products of a larger one would hardly be faster
 SEQUENCES = 128  # parts of sequences in a pass
+_SIZES = (64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, MOST)
 
 
 def padded(tokens: int) -> int:
-    """The size of the graph for so many tokens: few sizes, and yet little padding."""
-    step = 64 if tokens <= 512 else 128 if tokens <= 1024 else 256
-    return -(-tokens // step) * step
+    """The size of the graph for so many tokens. There are few sizes, because capturing a graph takes time."""
+    return next(size for size in _SIZES if size >= tokens)
 
 
 def passes(new: Seq[NewTokens]) -> Iterator[list[NewTokens]]:
@@ -53,7 +53,7 @@ def tiles(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return row, (np.arange(len(row)) - (np.cumsum(each) - each)[row]) * kernels.PREFILL_ROWS
 
 
-class Packed(NamedTuple):
+class PassInputs(NamedTuple):
     """The inputs of a pass on the GPU. Those after the last token have slot 0, which is scratch."""
 
     ids: Tensor
@@ -70,11 +70,11 @@ class Pack:
         """A sequence has at most `pages` blocks."""
         self._memory = torch.zeros(sum(_sizes(MOST)) + SEQUENCES * pages, dtype=torch.int32, device=device)
 
-    def inputs(self, size: int) -> Packed:
+    def inputs(self, size: int) -> PassInputs:
         """The places of a pass with this number of tokens."""
         sizes = _sizes(size)
         ids, positions, slots, adapters, *where = self._memory[: sum(sizes)].split(sizes)
-        return Packed(ids, positions, slots, adapters, kernels.Tiles(self._memory[sum(sizes) :], *where))
+        return PassInputs(ids, positions, slots, adapters, kernels.Tiles(self._memory[sum(sizes) :], *where))
 
     def fill(self, new: Seq[NewTokens], adapters: np.ndarray, size: int) -> None:
         """Copy a pass to its places. `adapters` has the adapter of each of the `new` sequences; -1: none."""
