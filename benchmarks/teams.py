@@ -85,6 +85,7 @@ class Fullness:
     loop: float  # CPU seconds of the event loop's thread
     parts: dict[str, float] = field(default_factory=dict)  # milliseconds of each part of an engine step
     counts: dict[str, float] = field(default_factory=dict)  # what an engine step does, on average
+    graphs: int = 0  # captured while it ran; each takes as long as several steps
     simulated: float | None = None  # share of the time in which a simulated GPU computed
 
     def details(self) -> str:
@@ -92,7 +93,8 @@ class Fullness:
         took = ", ".join(f"{name} {value:.2f}" for name, value in self.parts.items())
         did = ", ".join(f"{value:.1f} {name}" for name, value in self.counts.items())
         busy = "" if self.simulated is None else f"; GPU busy {self.simulated:.0%}"
-        return f"    a step does {did}; ms: {took}{busy}"
+        captured = f"; {self.graphs} graphs captured meanwhile" if self.graphs else ""
+        return f"    a step does {did}; ms: {took}{busy}{captured}"
 
     def line(self) -> str:
         per = 1e6 / max(1, self.sampled)
@@ -110,10 +112,10 @@ class SimulatedGpu:
     STEP, ROW = 0.89e-3, 3.48e-6  # seconds of a decoding step, and of each row in it
     GRAPH = 0.25e-3  # seconds to start a decoding step, in which other threads of Python run
     PROMPT = 1 / 500_000  # seconds to compute a token of a prompt
-    KERNELS, LAUNCH = 220, 14e-6  # kernels that compute prompts, and the seconds of Python for each
+    PASS, STARTS = 1e-3, 8  # seconds of Python for a pass over prompts, and how many things it starts on a GPU
     MEAN, SPREAD = 235, 60  # tokens of a reply
 
-    call = ctypes.CDLL(None).getpid  # stands for the start of a kernel: a short call in which other threads may run
+    call = ctypes.CDLL(None).getpid  # stands for a start: a short call in which other threads may run
 
     def __init__(self, real: Any, chunk: int = 16) -> None:
         self.chunk, self.device, self.most_rows = chunk, real.device, real.most_rows
@@ -126,9 +128,9 @@ class SimulatedGpu:
         self.busy += seconds
 
     def prefill(self, pieces: Pieces[Piece], scored: Pieces[Sequence] = ()) -> list[list[float]]:
-        for _ in range(self.KERNELS):
+        for _ in range(self.STARTS):
             began = time.perf_counter()
-            while time.perf_counter() < began + self.LAUNCH:
+            while time.perf_counter() < began + self.PASS / self.STARTS:
                 pass
             self.call()  # other threads may run here
         self._start(1e-3 + self.PROMPT * sum(piece.end - piece.start for piece in pieces))
@@ -215,6 +217,11 @@ class Parts:
         return {name: 1000 * value / max(1, steps) for name, value in own.items()}
 
 
+def graphs(runner: Any) -> int:
+    """How many CUDA graphs a runner has captured."""
+    return sum(len(getattr(runner, name, ())) for name in ("_graphs", "_passes"))
+
+
 class Watch:
     """Counts requests in engine steps and the time in the environment."""
 
@@ -274,12 +281,13 @@ def measured(arm: str, changes: Pieces[str], episodes: int, rounds: int, simulat
         asyncio.run(play(0, episodes * rounds))
         watch = Watch(engine)
         before, began, used = engine.stats(), time.perf_counter(), time.thread_time()
-        computed_before = 0.0 if gpu is None else gpu.busy
+        computed_before, captured = 0.0 if gpu is None else gpu.busy, graphs(engine.runner)
         try:
             asyncio.run(play(episodes * rounds, episodes * rounds))
         finally:
             watch.close()
         seconds, loop, after = time.perf_counter() - began, time.thread_time() - used, engine.stats()
+        captured = graphs(engine.runner) - captured
     finally:
         team.close()
     busy = after.seconds - before.seconds
@@ -294,7 +302,7 @@ def measured(arm: str, changes: Pieces[str], episodes: int, rounds: int, simulat
     return Fullness(
         arm, episodes * rounds, watch.replies, after.sampled_tokens - before.sampled_tokens, computed, seconds, busy,
         watch.weighed / max(watch.seconds, 1e-9), watch.environment, loop, parts.of(steps, watch.seconds), counts,
-        None if gpu is None else (gpu.busy - computed_before) / seconds,
+        captured, None if gpu is None else (gpu.busy - computed_before) / seconds,
     )  # fmt: skip
 
 

@@ -10,7 +10,9 @@ runs counts, after one run that does not. The last line of the output is JSON.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import os
 import random
 import time
 from typing import Any
@@ -23,6 +25,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256, help="tokens of a prompt, and of a reply")
     parser.add_argument("--memory", type=float, default=0.5, help="share of the GPU's memory")
     args = parser.parse_args()
+    flashinfer = importlib.util.find_spec("flashinfer") is not None
+    if not flashinfer:  # vLLM expects it for sampling, and does not start without it unless it is told so
+        os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     import vllm
 
     batches = [int(text) for text in args.batches.split(",")]
@@ -42,7 +47,7 @@ def main() -> None:
         for logprobs in (0, None):
             found = rate(vllm, llm, prompts, args.tokens, logprobs)
             rows.append({"batch": batch, "logprobs": logprobs is not None, **found})
-    print(json.dumps({"version": vllm.__version__, "start": started, "rows": rows}))
+    print(json.dumps({"version": vllm.__version__, "flashinfer": flashinfer, "start": started, "rows": rows}))
 
 
 def rate(vllm: Any, llm: Any, prompts: list[Any], new: int, logprobs: int | None) -> dict[str, float]:
