@@ -268,9 +268,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--count", type=int, default=2000, help="calls: how many are made")
     parser.add_argument("--sessions", type=int, default=1024, help="sessions: how many are open at once")
     parser.add_argument("--ways", default="native,bare,client", help="rollout: the ways that are compared")
-    parser.add_argument(
-        "--switch", type=float, help="seconds after which Python lets another thread run; default 0.005"
-    )
+    parser.add_argument("--switch", type=float, help="seconds after which Python lets another thread run")
     parser.add_argument("--steps", type=int, default=100, help="team: training steps")
     parser.add_argument("--tasks", type=int, default=16, help="team: tasks of a training step")
     parser.add_argument("--lr", type=float, default=1e-3, help="team: learning rate")

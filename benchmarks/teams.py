@@ -20,8 +20,8 @@ a new one begins when one ends. Columns:
 
 --parts prints below each row how long the parts of an engine step take, and how much they do. On a GPU, `prompts` only
 starts the computation of prompts, and `decode` that of the next tokens; `read` waits for these tokens. --switch sets
-after how many seconds Python lets another thread run (default 0.005): the engine's steps and the event loop are two
-threads.
+after how many seconds Python lets another thread run (default: 0.005, and 0.0005 with an engine on a GPU): the engine's
+steps and the event loop are two threads.
 
 --simulated is for work on the host's part without a GPU. Everything is as on a GPU, but instead of computing, the
 engine waits as long as an H200 takes for the 0.5B shape (docs/benchmarks.md), and it samples random tokens. Its figures

@@ -28,8 +28,8 @@ class TokenCodec:
 
     def encode_all(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """The ids of texts. The backend encodes them outside of Python's lock, so that an engine's thread can work
-        meanwhile, and does not compute where in the text each token begins. Many texts are encoded on several threads,
-        unless TOKENIZERS_PARALLELISM is false."""
+        meanwhile, and does not compute where in the text each token begins. It uses threads of its own, unless
+        TOKENIZERS_PARALLELISM is false; where it is true, the process must not fork."""
         if self.backend is None:
             return [
                 tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else () for text in texts

@@ -12,17 +12,15 @@ With drafts, each token of a draft gets a row of its own, which reads the sequen
 the keys of all rows before any row attends to them. The GPU looks the drafts up itself (`kernels.Lookup`), in a graph
 that is replayed several times as well. If a reply is masked, the host proposes the drafts and a graph is replayed once.
 Without drafts, masked replies are sampled in the graph too, from tries on the GPU (`legal_nodes.py`).
-Graphs of their own compute prompts and replies to be scored (`pack.py`), except those with pictures or sounds.
+Graphs of their own compute prompts and replies to be scored (`pack.py`). Batches with pictures or sounds, and models
+whose rotary positions have several axes (M-RoPE), do without.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +32,7 @@ from interplay.engines.local.drafts import Drafts
 from interplay.engines.local.host_rows import STOPS, HostRows, bucket, draft_bucket
 from interplay.engines.local.legal_nodes import LegalNodes
 from interplay.engines.local.pack import Pack, padded, passes, tiles
+from interplay.engines.local.recorder import Recorder
 from interplay.engines.local.runner import (
     NO_DRAFTS,
     Cached,
@@ -48,11 +47,10 @@ from interplay.engines.local.scheduler import Sequence
 from interplay.models import fused, kernels
 from interplay.models.rotary import Decoding
 
-_CAPTURE = threading.Lock()  # only one engine of a process captures a graph at a time
-# Seconds after which a thread of Python must let another one run. Starting a graph takes microseconds, but then this
-# thread has to wait for its turn if another one is busy. With 0.005, which is Python's default, a busy thread makes an
-# engine step several times as long.
-_SWITCH = 0.0005
+# Starting a graph takes microseconds, but torch releases Python's lock for it. If another thread is busy, this one gets
+# the lock back only after so many seconds. With Python's default, a busy thread makes an engine step several times as
+# long.
+_SWITCH, _DEFAULT_SWITCH = 0.0005, 0.005
 _TEXT = _NODES = 1 << 20  # tokens of the texts in which drafts are looked up, and nodes of the tries of legal replies
 
 
@@ -61,7 +59,8 @@ class CudaRunner(Cached):
 
     def __init__(self, model: PreTrainedModel, blocks: int, max_rows: int, max_context: int, chunk: int) -> None:
         super().__init__(model, blocks, kernels.PAGE)
-        sys.setswitchinterval(min(_SWITCH, sys.getswitchinterval()))
+        if sys.getswitchinterval() == _DEFAULT_SWITCH:
+            sys.setswitchinterval(_SWITCH)
         self.chunk = chunk
         pages = min(-(-max_context // kernels.PAGE), blocks)
         self.most_rows = bucket(max_rows)
@@ -82,12 +81,7 @@ class CudaRunner(Cached):
         self._lookup: kernels.Lookup | None = None
         self._texts = DraftTexts(kernels.NOTHING, 1)
         self._width = 1  # the rows that each sequence has on the GPU
-        self._pool = self._new_pool()
-
-    @cached_property
-    def _side(self) -> torch.cuda.Stream:
-        """The stream on which graphs are captured. Torch's default capture stream is shared by all threads."""
-        return torch.cuda.Stream()
+        self._recorder = Recorder(self.device)
 
     @cached_property
     def _timed(self) -> tuple[torch.cuda.Event, torch.cuda.Event]:
@@ -100,9 +94,6 @@ class CudaRunner(Cached):
     @property
     def _sampled(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.rows.produced, self.rows.out_tokens, self.rows.out_logprobs
-
-    def _new_pool(self) -> Any:
-        return torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
 
     # -- forward --------------------------------------------------------------------------------------------------
 
@@ -144,10 +135,10 @@ class CudaRunner(Cached):
         size = padded(count)
         self._pack.fill(new, adapters, size)
         if (size, mixed) not in self._passes:
-            self._passes[size, mixed] = self._captured(partial(self._packed, size, mixed), size)
+            self._passes[size, mixed] = self._recorder.record(partial(self._packed, size, mixed))
         graph, hidden = self._passes[size, mixed]
         graph.replay()
-        return hidden[:count].clone()  # the next pass overwrites them
+        return hidden[:count].clone()  # another graph may overwrite them
 
     def _packed(self, size: int, adapters: bool) -> Tensor:
         given = self._pack.inputs(size)
@@ -347,25 +338,9 @@ class CudaRunner(Cached):
         """Capture the graph of a decoding step, which also changes the rows."""
         saved = self.rows.save()
         self.rows.idle(size)
-        captured = self._captured(partial(self._step, size, width, adapters), size)
+        captured = self._recorder.record(partial(self._step, size, width, adapters))
         self.rows.restore(saved)
         return captured
-
-    def _captured(self, step: Callable[[], Tensor], size: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """A graph of `step`, and the hidden states of `size` rows that it returns. The step also runs once before, so
-        that its kernels are compiled."""
-        step()
-        graph = torch.cuda.CUDAGraph()
-        self._side.wait_stream(torch.cuda.current_stream())
-        with _CAPTURE, torch.cuda.stream(self._side):
-            # Not `torch.cuda.graph`: it first gives all memory that torch keeps back to the GPU, and every later
-            # allocation is slow until torch has it again.
-            graph.capture_begin(self._pool, capture_error_mode="thread_local")
-            try:
-                hidden = step()
-            finally:
-                graph.capture_end()
-        return graph, hidden
 
     def _step(self, size: int, width: int, adapters: bool) -> Tensor:
         rows = self.rows
@@ -395,4 +370,4 @@ class CudaRunner(Cached):
     def _weights_moved(self) -> None:
         self._graphs.clear()
         self._passes.clear()
-        self._pool = self._new_pool()
+        self._recorder.renew()

@@ -1,8 +1,8 @@
 """New tokens of several sequences, packed for one pass over a model on a GPU.
 
 A pass reads its inputs from fixed places in the GPU's memory, so that a CUDA graph can compute it. Without a graph, a
-pass starts a few hundred kernels one by one. That takes about 8 ms with 24 layers, and much longer while another thread
-of Python is busy, because each start lets the other thread run for up to five milliseconds."""
+pass starts a few hundred kernels one by one. That takes about 8 ms with 24 layers, and longer if another thread of
+Python is busy, because it may run after each start."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from interplay.engines.local.room import staged
 from interplay.engines.local.runner import NewTokens
 from interplay.models import kernels
 
-MOST = 4096  # tokens of a pass; the matrix products of a larger one would hardly be faster
+MOST = 2048  # tokens of a pass; the matrix products of a larger one would hardly be faster, and need more memory
 SEQUENCES = 128  # parts of sequences in a pass
-_SIZES = (64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, MOST)
+_SIZES = (64, 128, 256, 512, 768, 1024, 1536, MOST)
 
 
 def padded(tokens: int) -> int:
