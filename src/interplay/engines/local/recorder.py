@@ -59,7 +59,7 @@ class Recorder:
         return graph, out
 
     def renew(self) -> None:
-        """Free the memory of all graphs, which must be gone."""
+        """Free the memory of all graphs. Nobody may use them any more."""
         self._filled, self._pool = False, self._new_pool()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
