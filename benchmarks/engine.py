@@ -273,7 +273,7 @@ class Bench:
         found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
         for row in found["rows"]:
             what = f"vLLM {found['version']}" + ("" if row["logprobs"] else ", no log-probs")
-            self.add(shape, what, row["batch"], row["seconds"], model)
+            self.add(shape, what, row["batch"], row["seconds"], model, "" if found["flashinfer"] else "no FlashInfer")
         return {"version": found["version"], "start": found["start"], "installed": args.vllm_installed}
 
     def transformers(self, shape: str, batch: int, continuous: bool) -> None:

@@ -42,6 +42,7 @@ def call(module: ModuleType, path: str) -> tuple[list[str], dict[str, object]]:
     bench = module.Bench(argparse.Namespace(quick=True))
     given = argparse.Namespace(vllm_python=None, vllm_path=path, vllm_installed="by hand")
     found = bench.vllm("tiny", [2, 4], given)
+    assert all(line.note == "no FlashInfer" for line in bench.lines)
     return [f"{line.what} {line.batch}" for line in bench.lines], found
 
 

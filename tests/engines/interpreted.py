@@ -227,7 +227,7 @@ def with_few_tokens(plain: LocalEngine, ours: LocalEngine) -> None:
 
 
 def with_several_passes(plain: LocalEngine, ours: LocalEngine) -> None:
-    """More tokens and more sequences than a pass may have: a prompt is cut in two, and sequences wait for the next."""
+    """More tokens and sequences than fit into one pass: a prompt is cut, and some sequences are in a later pass."""
     ours.runner.passed.clear()
     ids = tuple(range(30, 58))
     wanted = [Request((i,), ids[i:], i, Sampling(1.0, 2), "a" if i == 2 else None) for i in (0, 2)]

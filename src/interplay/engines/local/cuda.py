@@ -12,8 +12,8 @@ With drafts, each token of a draft gets a row of its own, which reads the sequen
 the keys of all rows before any row attends to them. The GPU looks the drafts up itself (`kernels.Lookup`), in a graph
 that is replayed several times as well. If a reply is masked, the host proposes the drafts and a graph is replayed once.
 Without drafts, masked replies are sampled in the graph too, from tries on the GPU (`legal_nodes.py`).
-Graphs of their own compute prompts and replies to be scored (`pack.py`). Batches with pictures or sounds, and models
-whose rotary positions have several axes (M-RoPE), do without.
+Prompts and replies to be scored have graphs too (`pack.py`), except in batches with pictures or sounds, and in models
+whose rotary positions have several axes (M-RoPE).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """New tokens of several sequences, packed for one pass over a model on a GPU.
 
-A pass reads its inputs from fixed places in the GPU's memory, so that a CUDA graph can compute it. Without a graph, a
-pass starts a few hundred kernels one by one. That takes about 8 ms with 24 layers, and longer if another thread of
-Python is busy, because it may run after each start."""
+A pass reads its inputs from fixed places in the GPU's memory, so that a CUDA graph can compute it. Without a graph, the
+host starts a few hundred kernels one by one. That takes milliseconds. If another thread of Python is busy, it takes
+much longer, because that thread may run after each start.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from interplay.engines.local.room import staged
 from interplay.engines.local.runner import NewTokens
 from interplay.models import kernels
 
-MOST = 2048  # tokens of a pass; the matrix products of a larger one would hardly be faster, and need more memory
+MOST = 2048  # tokens of a pass; the graph of a larger one would keep more memory
 SEQUENCES = 128  # parts of sequences in a pass
 _SIZES = (64, 128, 256, 512, 768, 1024, 1536, MOST)
 
@@ -30,8 +31,8 @@ def padded(tokens: int) -> int:
 
 
 def passes(new: Seq[NewTokens]) -> Iterator[list[NewTokens]]:
-    """The same tokens in the same order, in passes that are small enough. A sequence may be cut in two: the second part
-    reads what the first one stored."""
+    """Divide new tokens into passes, in their order. A sequence may be cut: its second part then reads the keys and
+    values that its first part stored."""
     part, room = list[NewTokens](), MOST
     for prompt, blocks, start, ids in new:
         at = 0
@@ -47,14 +48,16 @@ def passes(new: Seq[NewTokens]) -> Iterator[list[NewTokens]]:
 
 
 def tiles(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The tiles of sequences with so many new tokens each: the sequence of each tile, and its first token."""
+    """Divide sequences into tiles; `counts` has the number of new tokens of each sequence. Returns for each tile its
+    sequence, and its first token."""
     each = -(-counts // kernels.PREFILL_ROWS)
     row = np.repeat(np.arange(len(counts)), each)
     return row, (np.arange(len(row)) - (np.cumsum(each) - each)[row]) * kernels.PREFILL_ROWS
 
 
 class PassInputs(NamedTuple):
-    """The inputs of a pass on the GPU. Those after the last token have slot 0, which is scratch."""
+    """The inputs of a pass on the GPU. After the last token there is padding, whose keys go to slot 0, which nobody
+    reads."""
 
     ids: Tensor
     positions: Tensor
@@ -71,7 +74,7 @@ class Pack:
         self._memory = torch.zeros(sum(_sizes(MOST)) + SEQUENCES * pages, dtype=torch.int32, device=device)
 
     def inputs(self, size: int) -> PassInputs:
-        """The places of a pass with this number of tokens."""
+        """The inputs of a pass with this number of tokens, at the places from which its graph reads them."""
         sizes = _sizes(size)
         ids, positions, slots, adapters, *where = self._memory[: sum(sizes)].split(sizes)
         return PassInputs(ids, positions, slots, adapters, kernels.Tiles(self._memory[sum(sizes) :], *where))
@@ -99,7 +102,7 @@ class Pack:
 
 
 def _sizes(size: int) -> list[int]:
-    """The numbers that a pass of `size` tokens has in each column. All are multiples of 32, so that each column begins
-    at an address for which the kernels are compiled."""
+    """The length of each column of a pass of `size` tokens. All are multiples of 32, because kernels are compiled for
+    columns whose addresses are multiples of 16 bytes."""
     most = size // kernels.PREFILL_ROWS + min(size, SEQUENCES)
     return [size] * 4 + [-(-most // 32) * 32] * 2 + [SEQUENCES] * 4

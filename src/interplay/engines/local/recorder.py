@@ -29,13 +29,13 @@ class Recorder:
         return torch.cuda.Stream()
 
     def record(self, step: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """A graph of `step`, and the tensor that it returns. Other graphs of this recorder may overwrite the tensor.
-        The step also runs once before, so that its kernels are compiled."""
+        """Capture a graph of `step`. Returns it with the tensor in which it leaves its result; other graphs of this
+        recorder may overwrite that tensor. Before the capture, the step runs once, so that its kernels are compiled."""
         step()
         try:
             return self._record(step)
         except torch.OutOfMemoryError:
-            pass  # memory that torch keeps for later is no use to a capture
+            pass  # a capture cannot use the memory that torch keeps for later
         torch.cuda.empty_cache()
         return self._record(step)
 
@@ -48,7 +48,7 @@ class Recorder:
             graph.capture_begin(self._pool, capture_error_mode="thread_local")
             try:
                 out = step()
-            except BaseException:
+            except BaseException:  # raised again; without an end, the stream would record for ever
                 with suppress(Exception):
                     graph.capture_end()
                 if not self._filled:  # torch does not use a pool again that has lost its only graph
