@@ -361,7 +361,6 @@ MANY_PARAMETERS = {
     "interplay.models.kernels.attention._attend": "calls a kernel",
     "interplay.models.kernels.attention.decode_new": "calls a kernel",
     "interplay.training.logprobs._logits_backward": "calls a kernel",
-    "interplay.training.packed.forward": "torch.autograd gives a function its tensors one by one",
     "interplay.training.spans._flash_backward": "the tensors of one backward pass",
     "interplay.training.spans._plain_backward": "the tensors of one backward pass",
     "interplay.training.spans.forward": "torch.autograd gives a function its tensors one by one",

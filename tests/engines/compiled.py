@@ -26,7 +26,8 @@ from helpers import random_adapter
 from interplay.engines.local.cuda import CudaRunner
 from interplay.models import kernels
 from interplay.models.fused import Block, Fused
-from interplay.training import packed
+from interplay.models.rotary import Rotary
+from interplay.training import layer_parts
 from interplay.training.logprobs import LogProbs
 
 TARGET = GPUTarget("cuda", 90, 32)  # an H100 or H200
@@ -104,12 +105,16 @@ def learner() -> None:
     x, weight = wide(6, 32), wide(32)
     total = torch.zeros(6, 32, requires_grad=True)
     for residual in (None, total):
-        out, summed = packed.AddNorm.apply(x, residual, weight, 1e-6)
-        (out.sum() + summed.sum()).backward()
-    turns = torch.zeros(16, 8)
-    q, k, v = packed.Rotate.apply(wide(6, 8 * 16), turns, turns, torch.arange(6), torch.arange(6), 4, 2)
-    (q.sum() + k.sum() + v.sum()).backward()
-    packed.SiluMul.apply(wide(6, 64), 32).sum().backward()
+        out, summed, back = layer_parts.add_norm(x, residual, weight, 1e-6)
+        back(out, summed)
+    turns, order = torch.zeros(16, 8), torch.arange(6)
+    for norm in (None, wide(16)):
+        heads, back_heads = layer_parts.rotate(
+            wide(6, 8 * 16), 2, 16, Rotary(turns, turns, order, order, 4, norm, norm)
+        )
+        back_heads(*heads)
+    inner, back_inner = layer_parts.silu_mul(wide(6, 64), 32, 8)
+    back_inner(inner)
     for matrix in (wide(50, 32), wide(50, 32).detach()):
         for entropy in (0.0, 1.0):
             logp, spread = LogProbs.apply(wide(6, 32), matrix, torch.zeros(6, dtype=torch.int64), 0.9)

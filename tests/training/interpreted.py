@@ -27,6 +27,7 @@ from interplay.models.lora import new_adapter
 from interplay.training import logprobs, packed
 from interplay.training.batch import MicroBatch, micro_batches
 from interplay.training.forward import AdapterMixer, predict
+from interplay.training.masters import Masters
 from interplay.training.ranks import ALONE, ranks_of, whole_tensor
 from interplay.training.shards import shard
 from interplay.training.tries import Example, lay
@@ -88,6 +89,8 @@ def gradients(
     mixed = adapters(model) if lora else {}
     if sharded:
         shard(model, "cpu", keep=entropy > 0 and not lora, frozen=False)
+    # With masters, gradients of weights do not come from autograd.
+    masters = Masters(model.parameters()) if ours and not lora and not sharded else None
     mixer = AdapterMixer(model, mixed)
     wanted = examples()
     found = []
@@ -106,6 +109,8 @@ def gradients(
         if entropy:
             loss = loss + entropy * (spread * weight).sum()
         loss.backward()
+        if masters is not None:
+            masters.collect()
         found += [(batch.examples, logp.detach(), spread.detach())]
     mixer.collect()
     order = [(i, n) for members, _, _ in found for i in members for n in range(len(wanted[i].sample.action))]

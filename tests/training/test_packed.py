@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,7 +36,9 @@ def test_the_fused_backward_equals_plain_autograd(family: str, tmp_path: Path) -
 @pytest.mark.parametrize(("wide", "narrow"), [(96, 32), (32, 96)])
 def test_what_an_adapter_adds_is_not_lost_by_rounding(wide: int, narrow: int) -> None:
     """An adapter may add less than one step of bf16. On average over many outputs, it must not be lost."""
-    from interplay.training.packed import TogetherWithAdapters
+    from interplay.models.fused import Block
+    from interplay.models.stacked import Mix, Stacked
+    from interplay.training import packed
 
     generator = torch.Generator().manual_seed(0)
     T, R = 256, 8
@@ -44,7 +47,13 @@ def test_what_an_adapter_adds_is_not_lost_by_rounding(wide: int, narrow: int) ->
         for shape in ((T, narrow), (wide, narrow), (R, narrow))
     )
     up = torch.randn((R, wide), generator=generator) * 2e-4
-    out = TogetherWithAdapters.apply(x, weight, None, down.float(), up, torch.full((T, R), 2.0).bfloat16())
+    layer = torch.nn.Linear(narrow, wide, bias=False)
+    stacked = Stacked.__new__(Stacked)
+    stacked._joined, stacked._rounded = {(layer,): (down.float(), up)}, {}
+    mix = Mix(stacked, torch.full((1, T, R), 2.0))
+    none = torch.empty(0)
+    given = packed._Pass(Any, none, none, none, none, Spans(none, (T,)), mix)
+    out, _ = packed._product(Block((layer,), weight, wide, None, (0,)), packed._widened(x, R), given)
     base, added = x.float() @ weight.float().t(), 2 * (x.float() @ down.float().t()) @ up
     assert added.abs().mean() < 2**-9 * base.abs().mean()
     kept = ((out.float() - base) * added).sum() / (added * added).sum()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -60,7 +60,7 @@ class Block:
     up: Tensor | None = None  # the adapters' second matrices, [layers · ranks, N]
     copied: bool = False  # the parameters are not views of `storage`, which is a copy for one pass
 
-    @property
+    @cached_property
     def weight(self) -> Tensor:
         return self.storage[: self.rows]
 
@@ -116,6 +116,9 @@ class Fused:
 
     def _layers(self, core: Any) -> list[Layer]:
         return [self._layer(layer) for layer in core.layers]
+
+    def layer(self, index: int) -> Layer:
+        return self.layers[index]
 
     def run(self, index: int, work: LayerWork, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
         """Run `work` with the weights of a layer."""
@@ -274,6 +277,10 @@ class ApartFused(Fused):
         bias = side_by_side(biases) if biases[0] is not None else None
         weight = side_by_side([m.weight.detach() for m in layers])
         return Block(layers, weight, sum(sizes_of), bias, starts, copied=True)
+
+    def layer(self, index: int) -> Layer:
+        """The layer's weights, which must have been gathered."""
+        return self._layer(self._modules[index])
 
     def run(self, index: int, work: LayerWork, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
         return self._modules[index].interplay_run(work, x, residual)

@@ -194,6 +194,7 @@ class Stacked:
         self._names = {layer: name for name, layer in layers(model).items()}
         self._parts = parts
         self._joined: dict[tuple[nn.Module, ...], tuple[Tensor, Tensor] | None] = {}
+        self._rounded: dict[tuple[nn.Module, ...], tuple[Tensor, Tensor]] = {}
         self.device = next(model.parameters()).device
         ranks = torch.tensor([a.rank for a in parts], device=self.device)
         self.owner = torch.arange(len(parts), device=self.device).repeat_interleave(ranks)
@@ -209,16 +210,35 @@ class Stacked:
             self._joined[together] = self._join(together)
         return self._joined[together]
 
+    def rounded(self, together: tuple[nn.Module, ...], kind: torch.dtype) -> tuple[Tensor, Tensor]:
+        """`joined` in the precision of the model and without gradients, with `up` transposed."""
+        if together not in self._rounded:
+            pair = self.joined(together)
+            assert pair is not None
+            down, up = (t.detach().to(kind) for t in pair)
+            self._rounded[together] = down, up.t().contiguous()
+        return self._rounded[together]
+
     @torch.no_grad()
     def _join(self, together: tuple[nn.Module, ...]) -> tuple[Tensor, Tensor] | None:
         if not any(self._names.get(m) in a.weights for m in together for a in self._parts):
             return None
         rows, width = len(self.owner) * len(together), sum(sizes(m)[1] for m in together)
-        down = torch.zeros((rows, sizes(together[0])[0]), device=self.device)
-        up = torch.zeros((rows, width), device=self.device)
-        for part, place, columns in self._places(together):
-            down[place] = part[0].float()
-            up[place, columns] = part[1].float().t()
+        places = list(self._places(together))
+        if len(places) == len(together) * len(self._parts):  # few large copies take the host less time than many
+            down = torch.cat([pair[0].float() for pair, _, _ in places])
+            if len(together) == 1:
+                up = torch.cat([pair[1].float() for pair, _, _ in places], 1).t().contiguous()
+                places = []
+            else:
+                up = torch.zeros((rows, width), device=self.device)
+        else:
+            down = torch.zeros((rows, sizes(together[0])[0]), device=self.device)
+            up = torch.zeros((rows, width), device=self.device)
+            for pair, place, _ in places:
+                down[place] = pair[0].float()
+        for pair, place, columns in places:
+            up[place, columns] = pair[1].float().t()
         trained = any(t.requires_grad for a in self._parts for pair in a.weights.values() for t in pair)
         return down.requires_grad_(trained), up.requires_grad_(trained)
 
@@ -242,9 +262,11 @@ class Stacked:
                 continue
             for (down, up), place, columns in self._places(together):
                 for tensor, grad in ((down, pair[0].grad[place]), (up, pair[1].grad[place, columns].t())):
-                    if tensor.requires_grad:
-                        if tensor.grad is None:
-                            tensor.grad = torch.zeros_like(tensor)
+                    if not tensor.requires_grad:
+                        continue
+                    if tensor.grad is None:
+                        tensor.grad = grad.to(tensor.dtype).contiguous()
+                    else:
                         tensor.grad += grad
             pair[0].grad = pair[1].grad = None
 

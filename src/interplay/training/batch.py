@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from interplay.models.senses import Shown
+from interplay.models.staging import to_device
 from interplay.training.spans import Spans
 from interplay.training.tries import Example, Node, Row, Spot, Trie
 from interplay.types import Sample
@@ -128,7 +129,7 @@ def _pack(
     target = np.zeros(len(column), np.int64)
     if actions:
         target = np.fromiter(itertools.chain.from_iterable(s.action for s in said), np.int64, len(column))
-    to = lambda a: torch.from_numpy(a).to(device, non_blocking=True)  # noqa: E731
+    to = partial(to_device, device=device)
     return MicroBatch(
         to(np.fromiter(itertools.chain.from_iterable(n.tokens for n, _ in laid), np.int64, at)).unsqueeze(0),
         to(np.concatenate([np.arange(n.position, n.position + len(n.tokens)) for n, _ in laid])).unsqueeze(0),
@@ -154,7 +155,7 @@ def _media(laid: Sequence[tuple[Node, int]], total: int, device: torch.device) -
     for node, at in laid:
         if node.places_3L is not None:
             places[:, at : at + len(node.tokens)] = node.places_3L
-    return shown, torch.from_numpy(places).to(device)
+    return shown, to_device(places, device)
 
 
 def _chains(row: Row) -> Iterator[tuple[list[int], int]]:
@@ -204,8 +205,8 @@ def _collate(
             ):
                 wanted.append(predictions.setdefault((b, column, target, allowed), len(predictions)))
     *where, allowed_M = zip(*predictions, strict=True)
-    row_M, column_M, target_M = (torch.tensor(c, device=device) for c in where)
-    to = lambda a: torch.from_numpy(a).to(device)  # noqa: E731
+    to = partial(to_device, device=device)
+    row_M, column_M, target_M = (to(np.array(c)) for c in where)
     return MicroBatch(
         to(ids),
         to(positions),
@@ -214,7 +215,7 @@ def _collate(
         column_M,
         target_M,
         members,
-        torch.tensor(wanted, device=device),
+        to(np.array(wanted)),
         [trie.rows[r].policy for r in piece],
         None,
         list(allowed_M) if any(a is not None for a in allowed_M) else None,

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -33,6 +34,7 @@ from interplay.models.adapter import Adapter
 from interplay.models.device import device_of
 from interplay.models.latch import Latch
 from interplay.models.load import Loaded, load
+from interplay.models.staging import to_device
 from interplay.rollout.members import fresh_adapter
 from interplay.rollout.team import Team
 from interplay.training.batch import MicroBatch
@@ -89,9 +91,10 @@ class Critic:
         """A value at the end of each prompt or, with `tokens`, before each sampled token."""
         out: list[tuple[float, ...]] = [()] * len(examples)
         mixer = AdapterMixer(self.model, self.adapters)
-        for batch in self._pieces(examples, tokens):
-            flat = iter(self._outer(self._predict(batch, mixer).tolist()))
-            for i in batch.examples:
+        read = [(batch.examples, self._predict(batch, mixer)) for batch in self._pieces(examples, tokens)]
+        for members, found in read:  # only here the host waits for the device
+            flat = iter(self._outer(found.tolist()))
+            for i in members:
                 out[i] = tuple(itertools.islice(flat, len(examples[i].sample.action) if tokens else 1))
         return out
 
@@ -104,7 +107,7 @@ class Critic:
         parts = minibatches(examples, self.config, seed_of("critic", self.seed, self.name, self.steps))
         total = 0.0
         for part in parts:
-            lost = 0.0
+            losses: list[Tensor] = []
             count = sum(len(e.sample.action) for e in part) if tokens else len(part)
             mixer = AdapterMixer(self.model, self.adapters)
             for batch in self._pieces(part, tokens):
@@ -114,8 +117,9 @@ class Critic:
                 weights = torch.full_like(wanted, 1.0 / count)
                 loss = value_loss(self._predict(batch, mixer), wanted, old, weights, self.clip)
                 loss.backward()
-                lost += loss.item()
-                total += loss.item() / len(parts)
+                losses.append(loss.detach())
+            lost = sum(torch.stack(losses).tolist())
+            total += lost / len(parts)
             mixer.collect()
             who, limit = f"the critic of '{self.name}'", self.config.grad_clip
             with self.latch.writing():
@@ -136,7 +140,7 @@ class Critic:
     def _column(self, parts: Iterable[Sequence[float]]) -> Tensor:
         """The returns of many examples as one tensor, in the head's units."""
         inner = self.scale.inner if self.scale is not None else float
-        return torch.tensor([inner(x) for part in parts for x in part], device=self.device)
+        return to_device(np.array([inner(x) for part in parts for x in part], np.float32), self.device)
 
     def state_dict(self) -> dict[str, Any]:
         state = {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": self.steps}

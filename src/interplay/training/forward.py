@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -26,6 +27,7 @@ from interplay.models.lay import overlay, perceived
 from interplay.models.senses import Overlay
 from interplay.models.shape import decoder_of
 from interplay.models.stacked import Mix, Stacked, mixing
+from interplay.models.staging import to_device
 from interplay.training.batch import MicroBatch, collated, micro_batches
 from interplay.training.direct import direct
 from interplay.training.logits import CPU_LOGITS
@@ -149,12 +151,10 @@ class AdapterMixer:
         source = self._source
         if source is None:
             return None
-        whose = torch.tensor([self._order[p] for p in batch.policies], device=batch.ids_BL.device)
+        whose, device = np.array([self._order[p] for p in batch.policies]), batch.ids_BL.device
         if batch.spans is None:
-            return Mix(source, source.keep(whose).unsqueeze(1))
-        lengths = torch.tensor(batch.spans.lengths, device=whose.device)
-        each = whose.repeat_interleave(lengths, output_size=sum(batch.spans.lengths))
-        return Mix(source, source.keep(each).unsqueeze(0))
+            return Mix(source, source.keep(to_device(whose, device)).unsqueeze(1))
+        return Mix(source, source.keep(to_device(whose.repeat(batch.spans.lengths), device)).unsqueeze(0))
 
     def collect(self) -> None:
         """Add the gradients of the stacked tensors to those of the adapters' own tensors."""
@@ -229,13 +229,14 @@ def logprobs(
     each sample uses that of its policy."""
     out: list[list[float]] = [[] for _ in examples]
     mixer = AdapterMixer(model, adapters or {})
+    read: list[tuple[list[int], Tensor]] = []  # not at once, because the host waits for the device when it reads
     for batch in pieces(model, examples, max_tokens):
         logp_M, _ = predict(model, batch, temperature_of(examples), mixer.mix(batch))
-        if batch.repeated:
-            continue
-        flat = logp_M.index_select(0, batch.prediction_N).tolist()
-        at = 0
-        for i in batch.examples:
+        if not batch.repeated:
+            read.append((batch.examples, logp_M.index_select(0, batch.prediction_N)))
+    for members, logp_N in read:
+        flat, at = logp_N.tolist(), 0
+        for i in members:
             end = at + len(examples[i].sample.action)
             out[i], at = flat[at:end], end
     found = ranks_of(model).everywhere(out)

@@ -21,6 +21,7 @@ from interplay.config import TrainSection
 from interplay.models import senses
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
+from interplay.models.staging import to_device
 from interplay.training.channels import ChannelLearner
 from interplay.training.critic import Critic
 from interplay.training.forward import AdapterMixer, logprobs, pieces, predict
@@ -106,7 +107,7 @@ class LocalLearner:
             group["lr"] = lr
         weight = token_weights(examples, "token")
         mixer = AdapterMixer(self.model, self.adapters)
-        total = 0.0
+        losses: list[Tensor] = []
         for batch in pieces(self.model, examples, self.config.micro_batch_tokens):
             samples = [examples[i].sample for i in batch.examples]
             logp_M, _ = predict(self.model, batch, 1.0, mixer.mix(batch), self.config.recompute)
@@ -114,11 +115,11 @@ class LocalLearner:
             loss = sft_loss(logp_M.index_select(0, batch.prediction_N), weights)
             loss.backward()
             self.masters.collect()
-            total += loss.item()
+            losses.append(loss.detach())
         mixer.collect()
         ranks = ranks_of(self.model)
         ranks.add_gradients(self.masters.whole)
-        total = sum(ranks.everywhere(total))
+        total = sum(ranks.everywhere(sum(torch.stack(losses).tolist())))
         self.apply(total)
         for channel in self.channels:
             channel.apply(total)
@@ -141,7 +142,7 @@ class LocalLearner:
 
     def flat(self, parts: Iterable[Iterable[float]]) -> Tensor:
         """Numbers of many samples as one tensor."""
-        return torch.from_numpy(np.fromiter(chain.from_iterable(parts), np.float32)).to(self.device)
+        return to_device(np.fromiter(chain.from_iterable(parts), np.float32), self.device)
 
     @property
     def rounded(self) -> bool:

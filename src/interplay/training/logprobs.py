@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from interplay.models import kernels
+from interplay.training.gradients import add_products
 from interplay.training.logits import GPU_LOGITS
 
 # Shapes: M predictions, V vocabulary.
@@ -99,7 +100,7 @@ class LogProbs(torch.autograd.Function):
             grad_entropy = grad_entropy.float().contiguous()
         M = hidden.shape[0]
         to_hidden = torch.empty_like(hidden)
-        to_weight: Tensor | None = None
+        to_weight: Tensor | None = None  # of a parameter without a master, added up over the parts
         for a in range(0, M, ctx.rows):
             part = slice(a, a + ctx.rows)
             logits = kernels.logits(hidden[part], weight)
@@ -109,8 +110,10 @@ class LogProbs(torch.autograd.Function):
             )  # fmt: skip
             to_hidden[part] = grad @ weight
             if ctx.needs_input_grad[1]:
-                share = grad.t() @ hidden[part]
-                to_weight = share if ctx.rows >= M else share.float() if to_weight is None else to_weight.add_(share)
+                (share,) = add_products([weight], grad, hidden[part])
+                if share is not None:
+                    wide = share if ctx.rows >= M else share.float()
+                    to_weight = wide if to_weight is None else to_weight.add_(wide)
         return to_hidden, None if to_weight is None else to_weight.to(weight.dtype), None, None
 
 

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from weakref import ref
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from interplay.training.ranks import is_sharded, own_part, placed, spread
+
+# A weak reference to the master of each parameter. Neither is kept in memory by this.
+_MASTERS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def master_of(parameter: Tensor) -> Tensor | None:
+    """The tensor that the optimiser updates for a parameter; None if there is none, or if it has only a part of the
+    parameter."""
+    found = _MASTERS.get(parameter)
+    return None if found is None else found()
 
 
 class Masters:
@@ -23,6 +35,9 @@ class Masters:
         self.own = [t if t.dtype is torch.float32 else t.detach().float() for t in parts]
         every = list(zip(self.own, parts, self.parameters, strict=True))
         self.whole = [m for m, _, p in every if not is_sharded(p)]
+        for master, _, parameter in every:
+            if not is_sharded(parameter):
+                _MASTERS[parameter] = ref(master)
         self._fed = [(m, p) for m, _, p in every if m is not p]  # autograd does not write their gradients
         self._copies = [each for each in every if each[0] is not each[1]]
 

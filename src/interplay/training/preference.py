@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -31,6 +32,7 @@ from interplay.models.attention import NAME as ATTENTION
 from interplay.models.latch import Latch
 from interplay.models.load import FALLBACK_TEMPLATE, Loaded, load
 from interplay.models.stacked import layers
+from interplay.models.staging import to_device
 from interplay.rollout.members import fresh_adapter
 from interplay.training.forward import AdapterMixer, hidden_states, pieces
 from interplay.training.masters import Masters
@@ -141,7 +143,7 @@ class RewardModel:
             hidden = hidden_states(self.model, batch, mixer.mix(batch), self.config.recompute)
             found.append(self.head(hidden.float()).squeeze(-1).index_select(0, batch.prediction_N))
             order += batch.examples
-        place = torch.tensor(order).argsort().to(self.device, non_blocking=True)  # a blocking copy waits for the model
+        place = to_device(np.argsort(order), self.device)
         return torch.cat(found).index_select(0, place)
 
     @torch.no_grad()
@@ -198,7 +200,7 @@ class RewardModel:
     def _step(self, rows: Sequence[Better]) -> float:
         losses: list[Tensor] = []
         for part in self._parts(rows):
-            labels = torch.tensor([r.label for r in part], device=self.device)
+            labels = to_device(np.array([r.label for r in part], np.float32), self.device)
             if self.kind == "verifier":
                 logits = self._scores([r.better for r in part])
             else:

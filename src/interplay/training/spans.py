@@ -9,9 +9,9 @@ the gradient.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from interplay.models.attention import Causal
+from interplay.models.staging import to_device
 from interplay.training.direct import direct
 
 _BACKENDS = [
@@ -68,7 +69,7 @@ class Spans:
         """Spans in depth-first order; `depths` says how many spans are above each."""
         size, depth = np.array(lengths), np.array(depths)
         bounds = np.concatenate([[0], np.cumsum(size)])
-        to = lambda a: torch.from_numpy(np.asarray(a)).to(device)  # noqa: E731
+        to = partial(to_device, device=device)
         ends = _ends(depths)
         above = []
         for level in range(int(depth.max())):
@@ -108,10 +109,8 @@ class Spans:
         """The index of each token in the padded rows; None if there is no padding."""
         if all(n == self.width for n in self.lengths):
             return None
-        at = torch.arange(int(sum(self.lengths)), device=self.bounds.device)
-        lengths = torch.tensor(self.lengths, device=self.bounds.device)
-        row = torch.repeat_interleave(torch.arange(len(self.lengths), device=at.device), lengths, output_size=len(at))
-        return at + row * self.width - self.bounds.to(at.dtype)[row]
+        at = np.concatenate([np.arange(n) + i * self.width for i, n in enumerate(self.lengths)])
+        return to_device(at, self.bounds.device)
 
 
 def _ends(depths: Sequence[int]) -> list[int]:
@@ -141,16 +140,54 @@ class Varlen:
 def varlen(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: float, window: int) -> Tensor:
     """Causal attention along every path through the spans, with the fastest kernel for this dtype. `window` is ignored
     if some spans have others above them."""
-    if spans.above:
-        mixed: Tensor = direct(Joined, q_THD, k_TGD, v_TGD, spans, scale)
+    given = q_THD, k_TGD, v_TGD, spans, scale, window
+    if _is_ours(q_THD, spans, window):
+        mixed: Tensor = direct(Attended, *given)
         return mixed
-    longest = spans.longest
-    if q_THD.is_cuda and window >= longest and (spans.alike or not _has_kernel(q_THD)):  # no kernel packs fp32
+    return _by_torch(*given)
+
+
+Back = Callable[[Tensor], tuple[Tensor, ...]]  # from the gradient of the result to those of q, k and v
+
+
+def attended(
+    heads: tuple[Tensor, Tensor, Tensor], spans: Spans, scale: float, window: int, keep: bool = True
+) -> tuple[Tensor, Back]:
+    """`varlen` of queries, keys and values without autograd, and its backward pass, which can be called only with
+    `keep`."""
+    if spans.above:
+        return _joined(*heads, spans, scale)
+    if _is_ours(heads[0], spans, window):
+        return _packed(*heads, spans, scale, window)
+    with torch.enable_grad() if keep else torch.no_grad():
+        q, k, v = (t.detach().requires_grad_(keep) for t in heads)
+        out = _by_torch(q, k, v, spans, scale, window)
+    return out.detach(), lambda grad: torch.autograd.grad(out, (q, k, v), grad)
+
+
+class Attended(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float, window: int) -> Tensor:
+        out, ctx.back = attended((q, k, v), spans, scale, window)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        back, ctx.back = ctx.back, None
+        return *back(grad), None, None, None
+
+
+def _is_ours(q: Tensor, spans: Spans, window: int) -> bool:
+    """Whether the backward pass is ours and not torch's."""
+    if spans.above:
+        return True
+    rows = q.is_cuda and window >= spans.longest and spans.alike
+    return _has_kernel(q) and not rows
+
+
+def _by_torch(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: float, window: int) -> Tensor:
+    if q_THD.is_cuda and window >= spans.longest:  # no kernel packs fp32
         return as_rows(q_THD, k_TGD, v_TGD, spans, scale)
-    if _has_kernel(q_THD):
-        reach = window if window < longest else None
-        packed: Tensor = direct(Flash, q_THD, k_TGD, v_TGD, spans.whole, scale, reach)
-        return packed
     out = []
     for q, k, v in zip(*(x.split(spans.lengths) for x in (q_THD, k_TGD, v_TGD)), strict=True):
         q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
@@ -176,57 +213,49 @@ def as_rows(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: fl
     return mixed if places is None else mixed.index_select(0, places)
 
 
-class Flash(torch.autograd.Function):
-    """Causal attention within every span. With `window`, a token sees at most `window` tokens: itself and those just
+def _packed(q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float, window: int) -> tuple[Tensor, Back]:
+    """Causal attention within every span. With a `window`, a token sees at most so many tokens: itself and those just
     before it. Torch has a function for this, but its bookkeeping takes longer than a short pass."""
+    reach = window if window < spans.longest else None
+    out, lse_HT = _flash(q, k, v, spans.whole, scale, reach)
+    kept = out.detach()  # not the tensor itself: it may be the result of an autograd function that keeps `back`
 
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, part: Part, scale: float, window: int | None) -> Tensor:
-        out, lse_HT = _flash(q, k, v, part, scale, window)
-        ctx.save_for_backward(q, k, v, out, lse_HT)
-        ctx.given = part, scale, window
-        return out
+    def back(grad: Tensor) -> tuple[Tensor, ...]:
+        return _flash_backward(grad.contiguous(), q, k, v, kept, lse_HT, spans.whole, scale, reach)
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *_flash_backward(grad.contiguous(), *ctx.saved_tensors, *ctx.given), None, None, None
+    return out, back
 
 
-class Joined(torch.autograd.Function):
+def _joined(q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float) -> tuple[Tensor, Back]:
     """Attention along paths through spans: the results of all parts, weighted by their shares of the softmax."""
+    attend = _flash if _has_kernel(q) else _plain
+    mixed, lse_HT = attend(q, k, v, spans.whole, scale)
+    out = mixed.float()
+    for part in spans.above:
+        more, lse = attend(q[part.queries], k[part.keys], v[part.keys], part, scale)
+        before = lse_HT[:, part.queries]
+        joined = torch.logaddexp(before, lse)
+        old, new = ((x - joined).exp().t().unsqueeze(2) for x in (before, lse))
+        out[part.queries] = out[part.queries] * old + more * new
+        lse_HT[:, part.queries] = joined
+    mixed = out.to(q.dtype)
+    kept = mixed.detach()  # as in `_packed`
 
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float) -> Tensor:
-        attend = _flash if _has_kernel(q) else _plain
-        mixed, lse_HT = attend(q, k, v, spans.whole, scale)
-        out = mixed.float()
-        for part in spans.above:
-            more, lse = attend(q[part.queries], k[part.keys], v[part.keys], part, scale)
-            before = lse_HT[:, part.queries]
-            joined = torch.logaddexp(before, lse)
-            old, new = ((x - joined).exp().t().unsqueeze(2) for x in (before, lse))
-            out[part.queries] = out[part.queries] * old + more * new
-            lse_HT[:, part.queries] = joined
-        mixed = out.to(q.dtype)
-        ctx.save_for_backward(q, k, v, mixed, lse_HT)
-        ctx.spans, ctx.scale = spans, scale
-        return mixed
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        q, k, v, out, lse_HT = ctx.saved_tensors
-        spans, scale = ctx.spans, ctx.scale
+    def back(grad: Tensor) -> tuple[Tensor, ...]:
         backward = _flash_backward if _has_kernel(q) else _plain_backward
         grad = grad.contiguous()
-        dq, dk, dv = backward(grad, q, k, v, out, lse_HT, spans.whole, scale)
+        dq, dk, dv = backward(grad, q, k, v, kept, lse_HT, spans.whole, scale)
         for part in spans.above:
             at, of = part.queries, part.keys
+            assert at is not None and of is not None
             lse = lse_HT[:, at].contiguous()
-            to_q, to_k, to_v = backward(grad[at], q[at], k[of], v[of], out[at], lse, part, scale)
+            to_q, to_k, to_v = backward(grad[at], q[at], k[of], v[of], kept[at], lse, part, scale)
             dq.index_add_(0, at, to_q)
             dk.index_add_(0, of, to_k)
             dv.index_add_(0, of, to_v)
-        return dq, dk, dv, None, None
+        return dq, dk, dv
+
+    return mixed, back
 
 
 def _has_kernel(q: Tensor) -> bool:

@@ -20,6 +20,7 @@ from interplay.algorithms.losses import Outputs, Targets
 from interplay.config import TrainSection
 from interplay.errors import GuardError
 from interplay.models.adapter import Adapter
+from interplay.models.staging import to_device
 from interplay.training.batch import MicroBatch
 from interplay.training.channels import ChannelLearner
 from interplay.training.forward import AdapterMixer, logprobs, pieces, predict, temperature_of
@@ -238,12 +239,13 @@ class _Minibatch:
         """Account for `apart`, log π_old − log π_rollout. For tokens sampled with the newest weights, engine and
         learner must agree. For older tokens, it measures how far the policy has moved since."""
         if any(e.lags is not None for e in examples):
-            lags = torch.tensor([lag for e in examples for lag in e.lags or (0,) * len(e.sample.action)])
-            stale = lags.to(apart.device) > 0
-            moved = -apart[stale]  # log π_rollout − log π_old: the samples come from the rollout policy
-            account.stale += int(stale.sum())
+            lags = np.array([lag for e in examples for lag in e.lags or (0,) * len(e.sample.action)])
+            stale, fresh = (np.flatnonzero(found) for found in (lags > 0, lags <= 0))
+            # log π_rollout − log π_old: the samples come from the rollout policy
+            moved = -apart.index_select(0, to_device(stale, apart.device))
+            account.stale += len(stale)
             account.unread.append(("stale_kl", (torch.expm1(-moved) + moved).sum()))
-            apart = apart[~stale]
+            apart = apart.index_select(0, to_device(fresh, apart.device))
         if len(apart):
             apart = apart.abs().nan_to_num(math.inf, posinf=math.inf)
             account.unread += [("gap", apart.max()), ("far", apart.sum())]
@@ -255,7 +257,7 @@ class _Minibatch:
             return weights
         limit = self.objective.staleness
         counts = [lag <= limit for e in examples for lag in e.lags or (0,) * len(e.sample.action)]
-        return weights * torch.tensor(counts, device=weights.device)
+        return weights * to_device(np.array(counts), weights.device)
 
     def _advantages(self, examples: Sequence[Example], spread: _Spread) -> Tensor:
         if any(isinstance(e.advantage, tuple) for e in examples):
@@ -287,7 +289,7 @@ class _Spread:
     def __call__(self, values: Sequence[object]) -> Tensor:
         # Repeated on the host. On the device, the host would have to wait to learn the size of the result.
         each = np.repeat(np.asarray(values), self._lengths)
-        return torch.from_numpy(each.astype(np.float32) if each.dtype == np.float64 else each).to(self._device)
+        return to_device(each.astype(np.float32) if each.dtype == np.float64 else each, self._device)
 
 
 def _apart(examples: Sequence[Example], device: torch.device) -> Iterator[tuple[str, list[Example], Tensor | None]]:
@@ -303,7 +305,7 @@ def _apart(examples: Sequence[Example], device: torch.device) -> Iterator[tuple[
         spans.append(range(at, at + len(example.sample.action)))
         at += len(example.sample.action)
     for name, (mine, spans) in by_name.items():
-        yield name, mine, torch.tensor([i for span in spans for i in span], device=device)
+        yield name, mine, to_device(np.concatenate([np.arange(s.start, s.stop) for s in spans]), device)
 
 
 def _refuse_gap(learner: Stepping, account: _Account, everyone: Sequence[Stepping]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from interplay.engines.local.room import staged
 from interplay.engines.local.scheduler import Sequence
 from interplay.models import kernels
+from interplay.models.staging import staged
 
 STOPS = 8  # stop ids per request that the GPU checks
 _STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from interplay.engines.local.room import staged
 from interplay.engines.local.scheduler import LegalTrie, Sequence
 from interplay.models import kernels
+from interplay.models.staging import staged
 
 
 class LegalNodes:

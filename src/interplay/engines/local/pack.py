@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interplay.engines.local.room import staged
 from interplay.engines.local.runner import NewTokens
 from interplay.models import kernels
+from interplay.models.staging import staged
 
 MOST = 2048  # tokens of a pass; the graph of a larger one would keep more memory
 SEQUENCES = 128  # parts of sequences in a pass

@@ -1,5 +1,5 @@
 """Decides how large the key-value cache of an engine on a GPU is: as large as the run can use and as memory allows.
-Also allocates the memory of a cache, and that from which a GPU copies."""
+Also allocates the memory of a cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import mmap
 from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -78,10 +77,3 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
         with suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=dtype).view(shape)
-
-
-def staged(array: np.ndarray, device: torch.device) -> Tensor:
-    """The array as a tensor on the host from which it is copied to a device. For a GPU it is in pinned memory, so that
-    the host need not wait for what the GPU does before the copy; torch keeps that memory until the copy is made."""
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory() if device.type == "cuda" else tensor

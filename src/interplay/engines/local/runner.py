@@ -1,9 +1,8 @@
 """Runs the model over cached sequences: prefills prompts, scores given replies, and samples further tokens.
 
-Tokens are packed: there is one row per new token, whatever sequence it belongs to, and only attention distinguishes
-sequences. The parts that all runners share are here, with the cache tensors; `cpu.py` and `cuda.py` add attention and
-decoding. The keys and values of a draft that turns out to be wrong stay in the sequence's own blocks, where nothing
-reads them: attention ends at the sequence's length, and the right tokens overwrite them.
+Tokens are packed: there is one row per new token, and only attention distinguishes sequences. What all runners share is
+here; `cpu.py` and `cuda.py` add attention and decoding. The keys and values of a draft that turns out to be wrong stay
+in the sequence's own blocks, where nothing reads them: attention ends at the sequence's length.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from interplay.engines.local.drafts import Drafts
-from interplay.engines.local.room import staged, zeros
+from interplay.engines.local.room import zeros
 from interplay.engines.local.sampler import restrict, sample, uniforms
 from interplay.engines.local.scheduler import CachedPrompt, Piece, Sequence
 from interplay.models import fused, senses
@@ -30,6 +29,7 @@ from interplay.models.lay import perceived, sight
 from interplay.models.senses import Overlay, Sight
 from interplay.models.shape import cache_shape, decoder_of
 from interplay.models.stacked import Bank, Mix, mixing
+from interplay.models.staging import to_device
 
 _AHEAD = 16  # number of steps for which random numbers are made at once
 Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
@@ -147,7 +147,7 @@ class Cached(ABC):
             tensor[target] = tensor[source]
 
     def to(self, array: np.ndarray) -> Tensor:
-        return staged(array, self.device).to(self.device, non_blocking=True)
+        return to_device(array, self.device)
 
     def _slots(self, blocks: Seq[int]) -> np.ndarray:
         return (np.asarray(blocks, np.int64)[:, None] * self.block_size + np.arange(self.block_size)).reshape(-1)

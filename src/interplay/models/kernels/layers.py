@@ -112,22 +112,25 @@ def rope_store(qkv_TN: Tensor, keys: Tensor, values: Tensor, new: Rotary) -> Ten
 
 
 @triton.jit
-def _silu_mul(x, stride, out, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E741
+def _silu_mul(x, stride, out, out_stride, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E741
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = i < I
     gate = tl.load(x + row * stride + i, mask=inside, other=0.0)
     up = tl.load(x + row * stride + I + i, mask=inside, other=0.0)
     wide = gate.to(tl.float32)
-    tl.store(out + row * I + i, (wide * tl.sigmoid(wide)).to(gate.dtype) * up, mask=inside)
+    tl.store(out + row * out_stride + i, (wide * tl.sigmoid(wide)).to(gate.dtype) * up, mask=inside)
 
 
-def silu_mul(gate_up_TN: Tensor, size: int) -> Tensor:
-    """silu(gate) · up, for rows that hold gate and up side by side."""
+def silu_mul(gate_up_TN: Tensor, size: int, room: int = 0) -> Tensor:
+    """silu(gate) · up, for rows that hold gate and up side by side. The result has `room` more columns, which are not
+    written."""
     T = gate_up_TN.shape[0]
-    out = torch.empty((T, size), dtype=gate_up_TN.dtype, device=gate_up_TN.device)
+    out = torch.empty((T, size + room), dtype=gate_up_TN.dtype, device=gate_up_TN.device)
     block = 1024
-    _silu_mul[(T, triton.cdiv(size, block))](gate_up_TN, gate_up_TN.stride(0), out, I=size, BLOCK=block, num_warps=4)
+    _silu_mul[(T, triton.cdiv(size, block))](
+        gate_up_TN, gate_up_TN.stride(0), out, size + room, I=size, BLOCK=block, num_warps=4
+    )
     return out
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import triton
@@ -23,9 +23,20 @@ PROGRAMS = 200  # sums are split into parts until there are so many programs, so
 class Weights(Protocol):
     """Layers side by side that read the same input. The first `rows` rows of `storage` are their matrices."""
 
+    @property
+    def storage(self) -> Tensor: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def bias(self) -> Tensor | None: ...
+
+
+class OneMatrix(NamedTuple):
+    """`Weights` of a single matrix."""
+
     storage: Tensor
     rows: int
-    bias: Tensor | None
+    bias: Tensor | None = None
 
 
 def wide_product(x_TK: Tensor, weight_NK: Tensor) -> Tensor:
@@ -33,6 +44,21 @@ def wide_product(x_TK: Tensor, weight_NK: Tensor) -> Tensor:
     if x_TK.is_cuda and x_TK.dtype is not torch.float32:
         return torch.mm(x_TK, weight_NK.t(), out_dtype=torch.float32)
     return linear(x_TK.float(), weight_NK.float())
+
+
+def wide_sum(a_TN: Tensor, b_TK: Tensor) -> Tensor:
+    """aᵀ·b in fp32, also if a and b are in bf16."""
+    if a_TN.is_cuda and a_TN.dtype is not torch.float32:
+        return torch.mm(a_TN.t(), b_TK, out_dtype=torch.float32)
+    return a_TN.t().float() @ b_TK.float()
+
+
+def add_product(total_NK: Tensor, a_TN: Tensor, b_TK: Tensor) -> None:
+    """Add aᵀ·b to an fp32 tensor, also if a and b are in bf16."""
+    if a_TN.is_cuda and a_TN.dtype is not torch.float32:
+        torch.addmm(total_NK, a_TN.t(), b_TK, out_dtype=torch.float32, out=total_NK)
+    else:
+        total_NK.addmm_(a_TN.t().float(), b_TK.float())
 
 
 @triton.jit(do_not_specialize=["T"])  # it would be compiled again for some numbers of rows
@@ -97,11 +123,23 @@ def _few_product(x_TK: Tensor, layers: Weights, gated: bool, parts: bool) -> Ten
     return out
 
 
+def _is_few(x_TK: Tensor, outputs: int) -> bool:
+    """Whether our own kernel is the faster one."""
+    T, K = x_TK.shape
+    return T <= FEW and min(K, outputs) <= NARROW and K % 8 == 0 and has_descriptors(x_TK)
+
+
+def wide_parts(x_TK: Tensor, weight_NK: Tensor, outputs: int) -> Tensor:
+    """Parts [S, T, N] of x·Wᵀ in fp32, for layers with so many `outputs`; their sum is the product."""
+    if _is_few(x_TK, outputs):
+        return _few_product(x_TK, OneMatrix(weight_NK, weight_NK.shape[0]), False, True)
+    return wide_product(x_TK, weight_NK).unsqueeze(0)
+
+
 def joined(x_TK: Tensor, layers: Weights, gated: bool = False, parts: bool = False) -> Tensor:
     """The outputs [T, N] of layers side by side. With `gated`, they are gate and up, and silu(gate) · up is returned.
     With `parts`, for layers without a bias, it may return fp32 parts [S, T, N] of the outputs; `add_norm` adds them."""
-    T, K = x_TK.shape
-    if T <= FEW and min(K, layers.rows) <= NARROW and K % 8 == 0 and has_descriptors(x_TK):
+    if _is_few(x_TK, layers.rows):
         return _few_product(x_TK, layers, gated, parts)
     bias = None if layers.bias is None else layers.bias[: layers.rows]
     out = linear(x_TK, layers.storage[: layers.rows], bias)
