@@ -18,7 +18,8 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from interplay.models.kernels.launch import FEW, early, power, precision
 from interplay.models.kernels.products import wide_parts
 
-TOKENS, COLUMNS, WARPS = 32, 64, 4  # of a program
+# Tokens, columns and warps of a program, for few tokens and for many. The fastest of those that were tried on an H200.
+FEW_TILE, MANY_TILE = (16, 128, 4), (64, 128, 8)
 
 
 class JoinedLayers(Protocol):
@@ -40,24 +41,24 @@ class RankOwners(Protocol):
 
 
 @triton.jit
-def _ranks(first, whose_part, owner, scales, weight, n, N, R: tl.constexpr, RANKS: tl.constexpr):
-    """The owners and the scales of ranks, and their rows of the second matrix, whose first row is `whose_part`."""
+def _ranks(first, origin, owner, scales, weight, n, N, R: tl.constexpr, RANKS: tl.constexpr):
+    """The owners and the scales of ranks, and their rows of the second matrix, from row `origin`."""
     r = first + tl.arange(0, RANKS)
     whose = tl.load(owner + r, mask=r < R, other=-2)
     weigh = tl.load(scales + r, mask=r < R, other=0.0)
     fits = (r < R)[:, None] & (n < N)[None, :]
-    return whose, weigh, tl.load(weight + (whose_part + r[:, None]) * N + n[None, :], mask=fits, other=0.0)
+    return whose, weigh, tl.load(weight + (origin + r[:, None]) * N + n[None, :], mask=fits, other=0.0)
 
 
 @triton.jit
 def _added(
-    total, y, row, jump, first, whose_part, whose, weigh, up, mine, there, N,
+    total, y, row, jump, first, origin, whose, weigh, up, mine, there, N,
     RANKS: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """`total` and the part of each token's own adapter, for the ranks from `first`."""
     r = first + tl.arange(0, RANKS)
     keep = (mine[:, None] == whose[None, :]) & there[:, None]
-    at = y + row + N + whose_part + r[None, :]
+    at = y + row + N + origin + r[None, :]
     low = tl.load(at, mask=keep, other=0.0)
     for part in tl.static_range(1, PARTS):
         low += tl.load(at + part * jump, mask=keep, other=0.0)
@@ -133,12 +134,12 @@ def adapted(x_TK: Tensor, block: JoinedLayers, bank: RankOwners, adapters_T: Ten
     size = N // 2 if gated else N
     out = weight.new_empty((T, size))
     second, third = (*block.starts[1:], 1 << 30, 1 << 30)[:2]
-    columns = next(c for c in (COLUMNS, 64, 32, 16) if all(s % c == 0 for s in block.starts) or c == 16)
-    tokens = TOKENS if T <= FEW else 64
+    tokens, most, warps = FEW_TILE if T <= FEW else MANY_TILE
+    columns = next(c for c in (most, 64, 32, 16) if all(s % c == 0 for s in block.starts) or c == 16)
     _expand[(triton.cdiv(T, tokens), triton.cdiv(size, columns))](
         y_STM, y_STM.stride(1), y_STM.stride(0), out, weight, weight if block.bias is None else block.bias,
         bank.owner, bank.scales, adapters_T, T, second, third,
         N=N, R=R, TOKENS=tokens, COLUMNS=columns, RANKS=min(64, max(16, power(R))), PARTS=S,
-        PRECISION=precision(weight), BIAS=block.bias is not None, GATED=gated, num_warps=WARPS, **early(x_TK),
+        PRECISION=precision(weight), BIAS=block.bias is not None, GATED=gated, num_warps=warps, **early(x_TK),
     )  # fmt: skip
     return out

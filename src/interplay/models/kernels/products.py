@@ -17,7 +17,6 @@ from interplay.models.kernels.layers import silu_mul
 
 NARROW = 1024  # if a layer has more inputs and more outputs than this, cuBLAS is faster also for few rows
 ROWS = 64  # rows of the output that a program computes
-PROGRAMS = 200  # sums are split into parts until there are so many programs, so that all parts of the GPU have work
 
 
 class Weights(Protocol):
@@ -99,15 +98,35 @@ def _product(
         tl.store(spot, total.to(out.dtype.element_ty), mask=inside)
 
 
-def _few_product(x_TK: Tensor, layers: Weights, gated: bool, parts: bool) -> Tensor:
-    """`joined` for few rows. Settings are the fastest of those that were tried on an H200, in bf16, with K or N of 896
-    and 16 or 256 rows."""
+class _Tiles(NamedTuple):
+    """Columns and depth of a program's blocks, how many blocks are in memory at a time, and into how many programs the
+    work is split by splitting sums."""
+
+    columns: int
+    depth: int
+    stages: int
+    programs: int = 1
+
+
+# The fastest of those that were tried on an H200, in bf16, with K or N of 896 and 16 to 256 rows.
+_PLAIN, _GATED, _PARTS = _Tiles(32, 128, 4), _Tiles(64, 64, 3), _Tiles(64, 128, 3, 200)
+
+
+def _wide_tiles(N: int, K: int) -> _Tiles:
+    """For fp32 results that another kernel reads. More parts take longer to write and to read."""
+    if N > 4096:
+        return _Tiles(128, 64, 3)
+    return _PARTS if K > 2048 else _Tiles(32, 128, 4, 100)
+
+
+def _few_product(x_TK: Tensor, layers: Weights, tiles: _Tiles, gated: bool = False, parts: bool = False) -> Tensor:
+    """`joined` for few rows."""
     T, K = x_TK.shape
     N = layers.rows // 2 if gated else layers.rows
-    columns, depth, stages = (64, 64, 3) if gated else (64, 128, 3) if parts else (32, 128, 4)
+    columns, depth, stages, programs = tiles
     grid = triton.cdiv(T, ROWS), triton.cdiv(N, columns)
     splits = 1
-    while parts and splits < 8 and 2 * splits * depth <= K and splits * grid[0] * grid[1] < PROGRAMS:
+    while parts and splits < 8 and 2 * splits * depth <= K and splits * grid[0] * grid[1] < programs:
         splits *= 2
     kind = torch.float32 if parts else x_TK.dtype
     out = torch.empty((splits, T, N) if parts else (T, N), dtype=kind, device=x_TK.device)
@@ -132,7 +151,8 @@ def _is_few(x_TK: Tensor, outputs: int) -> bool:
 def wide_parts(x_TK: Tensor, weight_NK: Tensor, outputs: int) -> Tensor:
     """Parts [S, T, N] of x·Wᵀ in fp32, for layers with so many `outputs`; their sum is the product."""
     if _is_few(x_TK, outputs):
-        return _few_product(x_TK, OneMatrix(weight_NK, weight_NK.shape[0]), False, True)
+        matrix = OneMatrix(weight_NK, weight_NK.shape[0])
+        return _few_product(x_TK, matrix, _wide_tiles(matrix.rows, x_TK.shape[1]), parts=True)
     return wide_product(x_TK, weight_NK).unsqueeze(0)
 
 
@@ -140,7 +160,8 @@ def joined(x_TK: Tensor, layers: Weights, gated: bool = False, parts: bool = Fal
     """The outputs [T, N] of layers side by side. With `gated`, they are gate and up, and silu(gate) · up is returned.
     With `parts`, for layers without a bias, it may return fp32 parts [S, T, N] of the outputs; `add_norm` adds them."""
     if _is_few(x_TK, layers.rows):
-        return _few_product(x_TK, layers, gated, parts)
+        tiles = _GATED if gated else _PARTS if parts else _PLAIN
+        return _few_product(x_TK, layers, tiles, gated, parts)
     bias = None if layers.bias is None else layers.bias[: layers.rows]
     out = linear(x_TK, layers.storage[: layers.rows], bias)
     return silu_mul(out, layers.rows // 2) if gated else out
