@@ -63,7 +63,7 @@ def test_gradients_of_autograd_and_ours_of_one_step_are_added_up() -> None:
 
 
 def test_a_new_step_begins_with_no_gradient() -> None:
-    from interplay.training.gradients import add_products, add_rows, add_vector
+    from interplay.training.gradients import add_products, add_rows, add_vectors
 
     parameters, masters = layers()
     assert masters is not None
@@ -78,20 +78,36 @@ def test_a_new_step_begins_with_no_gradient() -> None:
     both = Masters([vector, table])
     ids, grad = torch.tensor([1, 4, 1]), drawn(3, K)
     for _ in range(2):
-        assert add_vector(vector, torch.ones(K)) is None and add_rows(table, ids, grad) is None
+        assert add_vectors([vector], torch.ones(K)) == [None] and add_rows(table, ids, grad) is None
     wanted = torch.zeros(6, K).index_add_(0, ids, 2 * grad.float())
     torch.testing.assert_close(both.own[0].grad, torch.full((K,), 2.0))
     torch.testing.assert_close(both.own[1].grad, wanted)
 
 
+def test_vectors_side_by_side_get_their_parts_also_if_one_has_a_gradient_of_its_own() -> None:
+    from interplay.training.gradients import add_vectors
+
+    torch.manual_seed(0)
+    biases = [torch.nn.Parameter(drawn(n)) for n in SIZES]
+    masters = Masters(biases)
+    masters.own[1].grad = torch.ones(SIZES[1])
+    total = torch.randn(sum(SIZES))
+    for _ in range(3):
+        add_vectors(biases, total.clone())
+    wanted = 3 * total
+    wanted[SIZES[0] : SIZES[0] + SIZES[1]] += 1
+    for master, part in zip(masters.own, wanted.split(SIZES), strict=True):
+        torch.testing.assert_close(master.grad, part)
+
+
 def test_without_a_master_the_gradient_is_returned_as_autograd_wants_it() -> None:
-    from interplay.training.gradients import add_products, add_rows, add_vector
+    from interplay.training.gradients import add_products, add_rows, add_vectors
 
     parameters, _ = layers(masters=False)
     a, b = drawn(T, sum(SIZES)), drawn(T, K)
     for parameter, grad, size in zip(parameters, add_products(parameters, a, b), SIZES, strict=True):
         assert grad is not None and grad.shape == (size, K) and grad.dtype is parameter.dtype
-    vector = add_vector(torch.nn.Parameter(drawn(K)), torch.ones(K))
+    (vector,) = add_vectors([torch.nn.Parameter(drawn(K))], torch.ones(K))
     rows = add_rows(torch.nn.Parameter(drawn(6, K)), torch.tensor([1, 4, 1]), drawn(3, K))
     assert vector is not None and vector.dtype is torch.bfloat16
     assert rows is not None and rows.shape == (6, K) and not rows[0].any() and rows[1].any()

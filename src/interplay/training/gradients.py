@@ -27,10 +27,8 @@ def add_products(parameters: Sequence[Tensor], a_TN: Tensor, b_TK: Tensor) -> li
     whole = _whole(before)
     if whole is not None:
         add_product(whole, a_TN, b_TK)
-        return [None] * len(masters)
-    parts = wide_sum(a_TN, b_TK).split(sizes)
-    for master, part in zip(masters, parts, strict=True):
-        _add(master, part)
+    else:
+        _add_parts(masters, wide_sum(a_TN, b_TK))
     return [None] * len(masters)
 
 
@@ -48,13 +46,16 @@ def _whole(parts: Sequence[Tensor | None]) -> Tensor | None:
     return base if base is not None and at == base.shape[0] else None
 
 
-def add_vector(parameter: Tensor, gradient: Tensor) -> Tensor | None:
-    """`gradient` is in fp32, and nobody else uses it."""
-    master = master_of(parameter)
-    if master is None:
-        return gradient.to(parameter.dtype)
-    _add(master, gradient)
-    return None
+def add_vectors(parameters: Sequence[Tensor], gradient: Tensor) -> list[Tensor | None]:
+    """The gradients of parameters that are side by side, each with its part of `gradient`, which is in fp32 and which
+    nobody else uses."""
+    found = [master_of(p) for p in parameters]
+    masters = [m for m in found if m is not None]
+    if len(masters) < len(parameters):
+        parts = gradient.split([len(p) for p in parameters])
+        return [part.to(p.dtype) for p, part in zip(parameters, parts, strict=True)]
+    _add_parts(masters, gradient)
+    return [None] * len(masters)
 
 
 def add_rows(weight: Tensor, ids_T: Tensor, grad_TC: Tensor) -> Tensor | None:
@@ -68,8 +69,22 @@ def add_rows(weight: Tensor, ids_T: Tensor, grad_TC: Tensor) -> Tensor | None:
     return None
 
 
-def _add(master: Tensor, gradient: Tensor) -> None:
-    if master.grad is None:
-        master.grad = gradient
+def _add_parts(masters: Sequence[Tensor], gradient: Tensor) -> None:
+    """Add a gradient of all masters, one after another, to theirs."""
+    whole = _whole([m.grad for m in masters])
+    if whole is not None:
+        whole.add_(gradient)
+        return
+    for master, part in zip(masters, gradient.split([len(m) for m in masters]), strict=True):
+        if master.grad is None:
+            master.grad = part
+        else:
+            master.grad.add_(part)
+
+
+def add_to_leaf(leaf: Tensor, a_TN: Tensor, b_TK: Tensor) -> None:
+    """Add aᵀ·b to the gradient of an fp32 tensor, in one step and not, as autograd does, in two."""
+    if leaf.grad is None:
+        leaf.grad = wide_sum(a_TN, b_TK)
     else:
-        master.grad.add_(gradient)
+        add_product(leaf.grad, a_TN, b_TK)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interplay.models import kernels
 from interplay.models.rotary import Rotary
-from interplay.training.gradients import add_vector
+from interplay.training.gradients import add_vectors
 
 # Shapes: T tokens, C hidden size, H query heads, G key-value heads, D head size.
 
@@ -96,7 +96,7 @@ def add_norm(
             grad.contiguous(), grad_total.contiguous(), kept, scales, weight, to_x, to_residual, partial, T, programs,
             C=C, BLOCK=block, num_warps=warps,
         )  # fmt: skip
-        return to_x, to_residual, add_vector(weight, partial.sum(0)) if weight.requires_grad else None
+        return to_x, to_residual, add_vectors([weight], partial.sum(0))[0] if weight.requires_grad else None
 
     return out, total, back
 
@@ -195,7 +195,7 @@ def rotate(qkv: Tensor, groups: int, size: int, how: Rotary) -> tuple[Heads, Hea
             H=H, G=G, HALF=D // 2, HEADS=1 << (H + 2 * G - 1).bit_length(), NORM=bool(norms), num_warps=4,
         )  # fmt: skip
         found = zip(norms, partial.sum(0), strict=True) if norms else ()
-        return out, [add_vector(w, part) if w.requires_grad else None for w, part in found]
+        return out, [add_vectors([w], part)[0] if w.requires_grad else None for w, part in found]
 
     return (q, k, v), back
 

@@ -21,13 +21,12 @@ from torch import Tensor
 from torch.nn.functional import embedding, linear
 
 from interplay.models.fused import Block, Fused, Layer, side_by_side
-from interplay.models.kernels.products import wide_sum
 from interplay.models.rotary import Rotary
 from interplay.models.senses import Overlay
 from interplay.models.stacked import Mix, Stacked
 from interplay.training.batch import MicroBatch
 from interplay.training.direct import direct
-from interplay.training.gradients import add_products, add_rows, add_vector
+from interplay.training.gradients import add_products, add_rows, add_to_leaf, add_vectors
 from interplay.training.layer_parts import Grads, add_norm, rotate, silu_mul
 from interplay.training.spans import Spans, attended
 
@@ -103,7 +102,6 @@ def _product(block: Block, wide: Tensor, given: _Pass) -> tuple[Tensor, ProductB
         return _product_with_adapters(block, wide, bias, matrices, given)
     x = wide
     weights, biases = [m.weight for m in layers], [m.bias for m in layers if bias is not None]
-    sizes = [int(w.shape[0]) for w in weights]
 
     def back(grad: Tensor, wants_x: bool) -> tuple[Tensor | None, Grads]:
         grad = grad.contiguous()
@@ -111,8 +109,7 @@ def _product(block: Block, wide: Tensor, given: _Pass) -> tuple[Tensor, ProductB
         if any(w.requires_grad for w in weights):
             grads[: len(weights)] = add_products(weights, grad, x)
         if any(b.requires_grad for b in biases):
-            parts = grad.sum(0, dtype=torch.float32).split(sizes)
-            grads[len(weights) :] = [add_vector(b, part) for b, part in zip(biases, parts, strict=True)]
+            grads[len(weights) :] = add_vectors(biases, grad.sum(0, dtype=torch.float32))
         return grad @ side_by_side(matrices) if wants_x else None, grads
 
     return linear(x, weight, bias), back
@@ -142,7 +139,8 @@ def _product_with_adapters(
         to_low = (grad @ up).mul_(scales)
         grads: Grads = [None, None]
         if pair[0].requires_grad:
-            grads = [wide_sum(to_low, x), wide_sum(low, grad)]
+            add_to_leaf(pair[0], to_low, x)
+            add_to_leaf(pair[1], low, grad)
         if not wants_x:
             return None, grads
         weight = side_by_side(matrices)
