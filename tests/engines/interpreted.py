@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -101,6 +102,8 @@ def few_programs() -> None:
     """Each program of a kernel is slow Python here: few parts per context, yet whole ones and cut ones both, and small
     passes over new tokens, so that some requests need several of them."""
     kernels.attention.decode_splits = lambda batch, groups: 2 if batch <= 4 else 1
+    kernels.adapters.FEW_TILE = kernels.adapters.MANY_TILE
+    kernels.products._wide_tiles = lambda N, K: kernels.products._Tiles(128, 64, 3)
     pack.MOST, pack.SEQUENCES = 24, 3
     cuda.padded = lambda tokens: -(-tokens // 8) * 8
 
@@ -267,18 +270,27 @@ def with_small_adapters() -> None:
 
 
 def with_gates() -> None:
-    """Gate, up, bias and adapters in one kernel are, to the bit, the rounded outputs and then `silu_mul`."""
+    """Gate, up, bias and adapters in one kernel are, to the bit, the rounded outputs and then `silu_mul`. Sums over
+    many inputs come in parts."""
+    for K, parts in ((16, 1), (296, 2)):
+        _with_gates(K, parts)
+
+
+def _with_gates(K: int, parts: int) -> None:
     generator = torch.Generator().manual_seed(1)
-    T, K, N, R = 37, 16, 96, 5
+    T, N, R = 37, 96, 5
     draw = lambda *shape: torch.randn(shape, generator=generator)  # noqa: E731
     block = Block((), draw(2 * N + 2 * R, K), 2 * N, draw(2 * N + 2 * R), (0, N), draw(2 * R, 2 * N))
     assert block.up is not None and block.bias is not None
     block.up[:R, N:], block.up[R:, :N], block.bias[2 * N :] = 0, 0, 0  # as in a model: each layer's own columns
     bank = SimpleNamespace(owner=torch.tensor([0, 0, 1, 1, -2], dtype=torch.int32), scales=draw(R))
     who = torch.randint(-1, 2, (T,), generator=generator, dtype=torch.int32)
-    x = draw(T, K)
-    apart = kernels.adapted(x, block, bank, who)
-    assert torch.equal(kernels.adapted(x, block, bank, who, gated=True), kernels.silu_mul(apart, N))
+    x = draw(T, K) / K**0.5
+    tiles = patch.object(kernels.products, "_wide_tiles", lambda N, K: kernels.products._Tiles(64, 128, 3, 100))
+    with tiles:
+        assert kernels.products.wide_parts(x, block.storage, block.rows).shape[0] == parts
+        apart = kernels.adapted(x, block, bank, who)
+        assert torch.equal(kernels.adapted(x, block, bank, who, gated=True), kernels.silu_mul(apart, N))
     torch.testing.assert_close(apart, torch_only.adapted(x, block, bank, who), atol=1e-4, rtol=1e-4)
 
 
