@@ -5,6 +5,7 @@ at most 128 tokens, GRPO, one policy, full weights.
     python benchmarks/end_to_end.py --model tiny --quick     a CPU: only checks that it runs
     python benchmarks/end_to_end.py --model FOLDER --json table.json
     python benchmarks/end_to_end.py --model FOLDER --cold    only the cold start: a new program up to its first step
+    python benchmarks/end_to_end.py --model FOLDER --no-cold all but the cold start
     python benchmarks/end_to_end.py --model FOLDER --updates only our steps with an update
     git worktree add ../old f7ce2f1
     python benchmarks/end_to_end.py --model FOLDER --updates --old ../old    the same of an older commit, by turns
@@ -179,6 +180,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a small model on a CPU: only checks that it runs")
     parser.add_argument("--cold", action="store_true", help="measure only the cold start")
+    parser.add_argument("--no-cold", action="store_true", help="do not measure the cold start")
     parser.add_argument("--updates", action="store_true", help="measure only our steps with an update")
     parser.add_argument("--old", type=Path, help="with --updates: a checkout of an older commit, to compare with")
     parser.add_argument("--pairs", type=int, default=3, help="with --old: how often both checkouts are measured")
@@ -196,7 +198,9 @@ def main() -> None:
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     print(f"{hardware}, torch {torch.__version__}, {args.model}: {8 * tasks} replies of at most {tokens} tokens a step")
     table: dict[str, Any] = {"hardware": hardware, "torch": torch.__version__}
-    if not args.updates:
+    if args.cold and args.no_cold:
+        parser.error("--cold measures only what --no-cold leaves out; expected one of them.")
+    if not (args.updates or args.no_cold):
         table["cold"] = cold(folder, tokens, tasks)
     ways = {} if args.cold or args.old else {"interplay": False, EVERY: True}
     if args.updates:
